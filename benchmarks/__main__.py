@@ -25,10 +25,10 @@ from progressor.bench.report import measure, show
 from progressor.bench.rows import QUICK_SECONDS
 from progressor.bench.samples import Results, pin
 from progressor.cli.bench import Quick, Repeats, Seconds
-from progressor.cli.output import to_json
 from progressor.cli.runner import until_stopped
 from progressor.deployment.settings import Settings
 from progressor.embedded import EmbeddedPostgres
+from progressor.texts import to_json
 
 _ROOT = Path(__file__).resolve().parents[1]
 _DOCS = _ROOT / "docs"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Middleware as Middleware,
         StepView as StepView,
     )
+    from progressor.app.projection import Projection as Projection
     from progressor.bulks import (
         BrokenGroup as BrokenGroup,
         Bulk as Bulk,
@@ -27,28 +28,37 @@ if TYPE_CHECKING:
     from progressor.calendars.rrule import RRule as RRule
     from progressor.client.client import Client as Client
     from progressor.client.failure_groups import FailureGroup as FailureGroup
+    from progressor.client.feed.events import FeedEvent as FeedEvent
+    from progressor.client.feed.sink import Sink as Sink
+    from progressor.client.feed.subscription import FeedBatch as FeedBatch, Subscription as Subscription
     from progressor.client.handle import ProcessHandle as ProcessHandle
     from progressor.client.results import (
         Health as Health,
         Page as Page,
+        ProcessChange as ProcessChange,
         Published as Published,
         Receipt as Receipt,
         TraceEntry as TraceEntry,
     )
     from progressor.client.sync import SyncClient as SyncClient
+    from progressor.codecs.codec import Codec as Codec
     from progressor.config import Rate as Rate, Retention as Retention, RetryPolicy as RetryPolicy
     from progressor.deployment.database import development_database as development_database
     from progressor.engine import Engine as Engine
     from progressor.errors import (
+        ArchiveDamaged as ArchiveDamaged,
+        ArchiveUnavailable as ArchiveUnavailable,
         BulkNotFound as BulkNotFound,
         CallCycle as CallCycle,
         Expired as Expired,
+        FeedTruncated as FeedTruncated,
         HandlerFailed as HandlerFailed,
         HistoryTruncated as HistoryTruncated,
         IdempotencyConflict as IdempotencyConflict,
         InvalidAnswer as InvalidAnswer,
         InvalidRequest as InvalidRequest,
         InvalidState as InvalidState,
+        KeyMissing as KeyMissing,
         LifespanFailed as LifespanFailed,
         NamespaceInUse as NamespaceInUse,
         NamespaceNotFound as NamespaceNotFound,
@@ -66,19 +76,22 @@ if TYPE_CHECKING:
         SchemaMismatch as SchemaMismatch,
         StepTransactionError as StepTransactionError,
         StorageUnavailable as StorageUnavailable,
+        SubscriptionLost as SubscriptionLost,
         TaskCancelled as TaskCancelled,
         TaskNotEnded as TaskNotEnded,
         TaskNotFound as TaskNotFound,
+        Undecryptable as Undecryptable,
     )
-    from progressor.handlers.codec import Codec as Codec
     from progressor.handlers.handler import Handler as Handler
     from progressor.handlers.namespace import Namespace as Namespace
     from progressor.handlers.process import Process as Process
+    from progressor.handlers.running.log_fields import log_fields as log_fields
     from progressor.handlers.schedules import Each as Each
+    from progressor.inputs import HistoryRange as HistoryRange
     from progressor.messages.message import Message as Message
     from progressor.model import (
         Event as Event,
-        HistoryRange as HistoryRange,
+        FeedKind as FeedKind,
         Intent as Intent,
         ProcessStatus as ProcessStatus,
         Remove as Remove,
@@ -98,6 +111,8 @@ if TYPE_CHECKING:
         RetentionEstimate as RetentionEstimate,
         WaitingRequests as WaitingRequests,
     )
+    from progressor.spans.in_use import tracing as tracing
+    from progressor.storage import KnownSubscription as KnownSubscription, ParkedEntry as ParkedEntry
     from progressor.timers import SetTimer as SetTimer, UnsetTimer as UnsetTimer
 else:
     __all__, __getattr__, __dir__ = exports(
@@ -107,38 +122,49 @@ else:
             "acts.acting": "acting",
             "app.app": "App Lifespan",
             "app.middleware": "CallNext Middleware StepView",
+            "app.projection": "Projection",
             "bulks": "BrokenGroup Bulk BulkPreview BulkStatus",
             "calendars.cron": "Cron",
             "calendars.monthly": "Monthly",
             "calendars.rrule": "RRule",
             "client.client": "Client",
             "client.failure_groups": "FailureGroup",
+            "client.feed.events": "FeedEvent",
+            "client.feed.sink": "Sink",
+            "client.feed.subscription": "FeedBatch Subscription",
             "client.handle": "ProcessHandle",
-            "client.results": "Health Page Published Receipt TraceEntry",
+            "client.results": "Health Page ProcessChange Published Receipt TraceEntry",
             "client.sync": "SyncClient",
+            "codecs.codec": "Codec",
             "config": "Rate Retention RetryPolicy",
             "deployment.database": "development_database",
             "engine": "Engine",
             "errors": (
-                "BulkNotFound CallCycle Expired HandlerFailed HistoryTruncated IdempotencyConflict "
-                "InvalidAnswer InvalidRequest InvalidState LifespanFailed NamespaceInUse NamespaceNotFound "
-                "NonRetryable ProcessAlreadyExists ProcessBroken ProcessNotBroken ProcessNotFound "
-                "ProgressorError Reject Rejected RepairConflict ReplyTimeout RequestLost SchemaMismatch "
-                "StepTransactionError StorageUnavailable TaskCancelled TaskNotEnded TaskNotFound"
+                "ArchiveDamaged ArchiveUnavailable "
+                "BulkNotFound CallCycle Expired FeedTruncated HandlerFailed HistoryTruncated "
+                "IdempotencyConflict "
+                "InvalidAnswer InvalidRequest InvalidState KeyMissing LifespanFailed NamespaceInUse "
+                "NamespaceNotFound NonRetryable ProcessAlreadyExists ProcessBroken ProcessNotBroken "
+                "ProcessNotFound ProgressorError Reject Rejected RepairConflict ReplyTimeout RequestLost "
+                "SchemaMismatch StepTransactionError StorageUnavailable SubscriptionLost TaskCancelled "
+                "TaskNotEnded TaskNotFound Undecryptable"
             ),
-            "handlers.codec": "Codec",
             "handlers.handler": "Handler",
             "handlers.namespace": "Namespace",
             "handlers.process": "Process",
             "handlers.schedules": "Each",
+            "handlers.running.log_fields": "log_fields",
+            "inputs": "HistoryRange",
             "messages.message": "Message",
             "model": (
-                "Event HistoryRange Intent ProcessStatus Remove Task TaskStatus TaskType Timer TimerStatus"
+                "Event FeedKind Intent ProcessStatus Remove Task TaskStatus TaskType Timer TimerStatus"
             ),
             "monitoring": (
                 "KnownGroup KnownNamespace KnownRetention KnownWorker Mailbox NamespaceStatus "
                 "RetentionEstimate WaitingRequests"
             ),
+            "spans.in_use": "tracing",
+            "storage": "KnownSubscription ParkedEntry",
             "timers": "SetTimer UnsetTimer",
         },
     )

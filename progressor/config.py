@@ -22,8 +22,8 @@ from pydantic import (
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
-from progressor.inputs import MAX_ID_LENGTH
-from progressor.model import Event, HistoryRange, Metadata, metadata_size
+from progressor.inputs import MAX_ID_LENGTH, HistoryRange
+from progressor.model import Event, Metadata, metadata_size
 
 # Steps; the largest limit of a group, and of a rate.
 MOST_OF_A_GROUP = MOST_OF_A_RATE = 1_000_000
@@ -158,13 +158,15 @@ class Retention(_Options):
     `tasks`: ended tasks, with their arguments and answers, an hour at least. `keys`: those with an
     idempotency key, if longer than `tasks` (default: as long); a request that is repeated later is run
     again. `events`: those younger than a time, or the newest so many of each process. What waits or runs is
-    kept, and so is the task that broke a process until it is repaired. InvalidRequest for a value out of
-    range.
+    kept, and so is the task that broke a process until it is repaired. `archive`: what is to be deleted is
+    written to the archive first (`PROGRESSOR_ARCHIVE`); sweepers without one delete nothing. InvalidRequest
+    for a value out of range.
     """
 
     tasks: timedelta | None = Field(default=None, ge=_SHORTEST_KEPT, le=_LONGEST)
     keys: timedelta | None = Field(default=None, ge=_SHORTEST_KEPT, le=_LONGEST)
     events: timedelta | int | None = None
+    archive: bool = False
 
     @field_validator("events")
     @classmethod
@@ -223,6 +225,7 @@ class NamespaceOptions(_Options):
     rate: Rate | None = None
     group_rate: Rate | None = None
     retention: Retention | None = None
+    feed: bool = False
 
 
 class ConnectionOptions(_Options):
@@ -245,6 +248,9 @@ class ConnectionOptions(_Options):
     actor: str | None = None
     """The name under which the audit notes what an operator does here, unless `acting` gives another.
     Unset: the user of the operating system for commands, the role of the database for other clients."""
+    archive: SecretStr | None = None
+    """The archive of what retention deletes: a directory, or a URL (`s3://bucket/prefix`) with the extra
+    `archive`. Sweepers write it for namespaces whose retention asks for it; histories are read from it."""
     reply_timeout: Positive = timedelta(seconds=60)
     """The time for which a request waits for its answer, unless it has a timeout of its own."""
     reply_poll_interval: Positive = timedelta(seconds=1)

@@ -17,6 +17,7 @@ from progressor.app.lifespan import served
 from progressor.app.middleware import layered
 from progressor.app.resources import bind
 from progressor.client.engine_client import EngineClient
+from progressor.client.feed.positions import check_start
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
@@ -33,7 +34,9 @@ from progressor.services.outbox_sweeper import outbox_sweeper_on
 from progressor.services.retention_sweeper import retention_sweeper_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
+from progressor.services.subscription_monitor import SubscriptionMonitor
 from progressor.services.zombie_collector import zombie_collector_on
+from progressor.supervision import Background
 from progressor.worker.connection_slots import ConnectionSlots, StepConnections
 from progressor.worker.foreign_functions import ForeignFunctions
 from progressor.worker.heartbeat import Heartbeat, heartbeat_on
@@ -66,6 +69,7 @@ class _EngineParts(NamedTuple):
     lending: Lending
     connection_slots: ConnectionSlots
     services: Sequence[PeriodicService]
+    projecting: Background
 
 
 class Engine:
@@ -92,6 +96,8 @@ class Engine:
         if self.app.lifespan is None:
             # Without a lifespan it is already known which resources are missing.
             bind(self.app.namespaces, {})
+        for projection in self.app.projections:
+            check_start("start", projection.start)
         self._schedules = schedules_of(self.app.namespaces)
         self.namespaces = (*self.app.namespaces, *([self._schedules] if self._schedules else []))
         self._dsn = dsn
@@ -117,6 +123,7 @@ class Engine:
                 foreign=self._foreign(node, namespace),
                 wires={each.name: each.wire for each in namespaces},
                 sent=node.courier.ring,
+                fed=node.fed,
                 groups=node.storage.enter_group,
                 options=options,
             )
@@ -134,6 +141,7 @@ class Engine:
             lending,
             connection_slots,
             self._services(node, witness, pools),
+            Background(),
         )
 
     def _with_schedules(self, node: Node, namespaces: Sequence[Namespace]) -> Iterator[Namespace]:
@@ -150,7 +158,7 @@ class Engine:
         options = self.options
         services: list[PeriodicService] = [outbox_sweeper_on(node, options)]
         if options.scanner:
-            services.append(scanner_on(node, options, list(pools)))
+            services += (scanner_on(node, options, list(pools)), SubscriptionMonitor(node))
         if options.zombie_collector:
             services += (
                 zombie_collector_on(node, options, witness),
@@ -249,6 +257,8 @@ class Engine:
         self._parts.loop_lag.start()
         for service in self._parts.services:
             service.start()
+        for projection in self.app.projections:
+            self._parts.projecting.keep("projection", partial(self.client.project, projection))
         try:
             await declare_all(self.client, self.app.namespaces)
         except BaseException:
@@ -294,6 +304,7 @@ class Engine:
         log.info("engine stopped", extra=self._facts)
 
     async def _leave(self) -> None:
+        await self._parts.projecting.stop()
         for service in self._parts.services:
             await service.stop()
         pools_finished = await self.pools.stop(self.options.stop_grace)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from itertools import islice
 from os import urandom
-from typing import Final
+from typing import Final, Literal
 
 from progressor.errors import InvalidRequest
 
@@ -24,6 +25,8 @@ MAX_TIMERS: Final = 32
 """The most timers of one process."""
 HIGHEST_PRIORITY: Final = 10
 """The highest priority of a request, each step of which is worth a minute of waiting; -10 is the lowest."""
+LAST_ID: Final = 2**63 - 1
+"""The largest bigint of PostgreSQL."""
 DEFAULT_TIMER: Final = "default"
 """The timer without a name, where an address needs one; no timer is named so."""
 
@@ -37,11 +40,41 @@ _LONGEST_TIMEOUT = timedelta(days=3650)
 NAMESPACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 REDO_KEY: Final = f"{RESERVED}redo:"
 """The beginning of the key of a request that runs an ended task again; the id of that task follows."""
+_TASK_NUMBER = re.compile("-?[0-9]{1,19}")
 _NAMESPACE = re.compile(NAMESPACE_PATTERN)
 # Names; the text of an error lists no more.
 _MOST_SHOWN = 10
 # Names; each comparison costs some microseconds, and there may be any number of names.
 _MOST_COMPARED = 300
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRange:
+    """The events to load: at most `limit` (None: all), oldest (`forward`) or newest (`backward`) first.
+
+    They begin behind the event whose id is `offset`: after it forward, before it backward; 0 begins with
+    the first or the last one. So the last event id of a page is the offset of the next page, whatever is
+    appended meanwhile. Raises InvalidRequest for an offset or limit outside a bigint or below 0, or for
+    another direction.
+    """
+
+    offset: int = 0
+    limit: int | None = None
+    direction: Literal["forward", "backward"] = "forward"
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.offset):
+            raise InvalidRequest(
+                f"HistoryRange.offset must be an event id, or 0: from 0 to {LAST_ID}", field="offset"
+            )
+        if self.limit is not None and not _is_count(self.limit):
+            raise InvalidRequest(f"HistoryRange.limit must be from 0 to {LAST_ID}, or None", field="limit")
+        if self.direction not in ("forward", "backward"):
+            raise InvalidRequest("HistoryRange.direction must be forward or backward", field="direction")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_ID
 
 
 def check_namespace(name: object) -> str:
@@ -95,7 +128,8 @@ def redo_key(task_id: int) -> str:
 
 def redone_with(key: str | None) -> int | None:
     """Return the task that the request of this key runs again; None if it is no redo."""
-    return int(key.removeprefix(REDO_KEY)) if key is not None and key.startswith(REDO_KEY) else None
+    number = "" if key is None or not key.startswith(REDO_KEY) else key.removeprefix(REDO_KEY)
+    return int(number) if _TASK_NUMBER.fullmatch(number) else None
 
 
 def given_key(key: str | None) -> str | None:

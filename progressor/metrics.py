@@ -43,7 +43,7 @@ TASK_PROCESSING = _duration("task_processing", "Running a handler", "task_type")
 TASK_COMPLETION = _duration("task_completion", "Saving the result of a step", "completion_type")
 NOTIFICATION = Histogram(
     "progressor_notification_duration_ms",
-    "Sending wake and reply notifications",
+    "Sending a hint, or handing a batch of the feed to a sink or a projection",
     (_NAMESPACE, "notification_type"),
     buckets=_NOTIFICATION_BUCKETS,
 )
@@ -65,6 +65,26 @@ def took(histogram: Histogram, began: float, *labels: str) -> None:
     """Observe the time from `began`, a value of `time.monotonic`, until now."""
     child(histogram, *labels).observe((time.monotonic() - began) * 1000)
 
+
+DELIVERIES = Counter(
+    "progressor_deliveries",
+    "Events that a subscription delivered or parked, and attempts that failed, of projections and sinks",
+    ("subscription", "outcome"),
+)
+
+SUBSCRIPTION_AGE = Gauge(
+    "progressor_subscription_age_ms",
+    "Age of the oldest transaction of the feed that a subscription has not done",
+    ("subscription",),
+)
+SUBSCRIPTION_PARKED = Gauge(
+    "progressor_subscription_parked", "Entries that a subscription has put aside", ("subscription",)
+)
+SUBSCRIPTION_FAILING = Gauge(
+    "progressor_subscription_failing",
+    "1 while a subscription tries something in vain, or the feed has not what comes next",
+    ("subscription",),
+)
 
 BACKLOG = Gauge(
     "progressor_backlog", "Tasks that are due and wait for a worker (bounded count)", (_NAMESPACE, "kind")

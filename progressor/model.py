@@ -11,19 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic_core import to_json
 
 from progressor.calendars import Rule
-from progressor.errors import InvalidRequest
 from progressor.inputs import MAX_ID_LENGTH
 from progressor.messages.message import Message
 from progressor.timers import TimerChange
 from progressor.timers.recurrence import Drift, Occurrence, Recurrence, occurrence_of
+from progressor.trace_context import traceparent_of, tracestate_of
 
 Metadata = dict[str, Any]
-LAST_ID = 2**63 - 1  # the largest bigint of PostgreSQL
 
 
 class TaskType(StrEnum):
@@ -126,35 +125,6 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryRange:
-    """The events to load: at most `limit` (None: all), oldest (`forward`) or newest (`backward`) first.
-
-    They begin behind the event whose id is `offset`: after it forward, before it backward; 0 begins with
-    the first or the last one. So the last event id of a page is the offset of the next page, whatever is
-    appended meanwhile. Raises InvalidRequest for an offset or limit outside a bigint or below 0, or for
-    another direction.
-    """
-
-    offset: int = 0
-    limit: int | None = None
-    direction: Literal["forward", "backward"] = "forward"
-
-    def __post_init__(self) -> None:
-        if not _is_count(self.offset):
-            raise InvalidRequest(
-                f"HistoryRange.offset must be an event id, or 0: from 0 to {LAST_ID}", field="offset"
-            )
-        if self.limit is not None and not _is_count(self.limit):
-            raise InvalidRequest(f"HistoryRange.limit must be from 0 to {LAST_ID}, or None", field="limit")
-        if self.direction not in ("forward", "backward"):
-            raise InvalidRequest("HistoryRange.direction must be forward or backward", field="direction")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_ID
-
-
-@dataclass(frozen=True, slots=True)
 class Remove:
     """Remove the process, its history and its tasks, when this step is saved."""
 
@@ -206,6 +176,7 @@ class Task(NamedTuple):
 
     `name` is the call's or timer's, None for a timer without; `process_no` is the number of this life of
     the process; `reply_to` is the client process that waits. Not begun by `expires_at`, it is refused.
+    `trace` is its trace context as it is stored, None if it has none.
     """
 
     namespace: str
@@ -226,6 +197,17 @@ class Task(NamedTuple):
     lease: int = 0
     request_hash: bytes | None = None
     expires_at: datetime | None = None
+    trace: str | None = None
+
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C traceparent of the request, of the step that set the timer, or None."""
+        return None if self.trace is None else traceparent_of(self.trace)
+
+    @property
+    def tracestate(self) -> str | None:
+        """The W3C tracestate beside `traceparent`; None if there is none."""
+        return None if self.trace is None else tracestate_of(self.trace)
 
     @property
     def occurrence(self) -> Occurrence | None:
@@ -283,6 +265,20 @@ class Snapshot(NamedTuple):
     def life(self) -> Life:
         """The life of the process that this snapshot shows."""
         return Life(self.process_no, self.birth)
+
+
+FeedKind = Literal["event", "created", "step", "broken", "repaired", "removed"]
+"""The kinds of FeedEvents: an event of a process, or what happened to the process."""
+FEED_KINDS: tuple[FeedKind, ...] = get_args(FeedKind)
+FEED_LETTERS: Mapping[str, FeedKind] = {
+    "e": "event",
+    "c": "created",
+    "s": "step",
+    "b": "broken",
+    "p": "repaired",
+    "r": "removed",
+}
+"""The kinds by the letters that stand for them in the tables."""
 
 
 class WantedConnection(NamedTuple):
@@ -355,7 +351,8 @@ class Decision(NamedTuple):
     `status` None leaves the status as it was (a rejection, a failed repair). `timer` belongs to `replace`
     and `cancel`, and to `break` if a timer broke the process: it is held in place of that timer. `changes`
     are those of a step that changes several timers, and then resumes. `retry_interval` belongs to `retry`;
-    None: at once.
+    None: at once. `trace` is the trace context of the step's span; None if it has no span. `feeds`: the
+    namespace has a feed, to which the step is appended.
     """
 
     disposition: Disposition
@@ -368,6 +365,8 @@ class Decision(NamedTuple):
     changes: tuple[TimerChange, ...] = ()
     retry_interval: timedelta | None = None
     messages: tuple[Message, ...] = ()
+    trace: str | None = None
+    feeds: bool = False
 
     @property
     def succeeded(self) -> bool:

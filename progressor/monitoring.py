@@ -107,6 +107,8 @@ class KnownRetention:
     None: for ever. Events are kept for `events_for`, or the newest `events_last` of each process. `is_set`:
     an operator has set it, else its code says it. `tasks_deleted`, `events_deleted` and `passed_by`,
     processes that a step held, are of the walk that runs, or of the last one. `next_at` is its next round.
+    `archive`: what is deleted is archived first. `fault`: what is wrong with times that this release cannot
+    read; everything is kept then.
     """
 
     namespace: str
@@ -121,6 +123,8 @@ class KnownRetention:
     events_deleted: int
     passed_by: int
     next_at: datetime | None
+    archive: bool = False
+    fault: str | None = None
 
     @property
     def is_walking(self) -> bool:
@@ -131,7 +135,7 @@ class KnownRetention:
     def retention(self) -> Retention:
         """The same times as code states them."""
         events = self.events_last if self.events_for is None else self.events_for
-        return Retention(tasks=self.tasks, keys=self.keys, events=events)
+        return Retention(tasks=self.tasks, keys=self.keys, events=events, archive=self.archive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +202,24 @@ class NamespaceStatus:
     steps: int
     next_timers: tuple[datetime, ...]
     pause_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """The load of namespaces together in one minute, `at`, as their status was then.
+
+    `waiting` are requests, `age` the wait of the oldest, `timers` those that were due. `slots` is None if
+    workers of another kind served them.
+    """
+
+    at: datetime
+    broken: int
+    waiting: int
+    timers: int
+    running: int
+    steps: int
+    slots: int | None
+    age: timedelta
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,12 @@ def cause_of(error: BaseException) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """Return a text for a line of the log: without line ends, at most 300 characters."""
-    text = " ".join(text.split())
+    """Return a text for a line of the log, or a column: without line ends, at most 300 characters.
+
+    PostgreSQL can store it: it has no NUL characters and no lone surrogates.
+    """
+    text = " ".join(text.split()).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    text = text.encode(errors="replace").decode()
     return text if len(text) <= _LONGEST_CAUSE else text[: _LONGEST_CAUSE - 1] + "…"
 
 

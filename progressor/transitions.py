@@ -239,18 +239,23 @@ EFFECTS: Mapping[Disposition, Effects] = {
 _ONE_TIMER = (Disposition.REPLACE, Disposition.CANCEL)
 
 
-def decide(process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy) -> Decision:
-    """Decide on a task and its process by the outcome of its handler; `policy` is for timers that fail."""
+def decide(
+    process: Snapshot, task: Task, outcome: Outcome, policy: RetryPolicy, *, feeds: bool = False
+) -> Decision:
+    """Decide on a task and its process by the outcome of its handler; `policy` is for timers that fail.
+
+    `feeds`: the namespace has a feed.
+    """
     match outcome:
         case Success(intent=intent):
-            return _succeeded(process, task, intent)
-        case Rejection() if task.task_type.is_timer:
-            return _failed(task, _as_failure(outcome), policy)
-        case Rejection():
+            return _succeeded(process, task, intent, feeds)
+        case Rejection() if not task.task_type.is_timer:
             end = TABLE[task.task_type, Ending.REJECTION].end(Case.ALWAYS)
             return Decision(end.disposition, Reply(rejection=outcome), end.status)
+        case Rejection():
+            return _failed(task, _as_failure(outcome), policy)._replace(feeds=feeds)
         case Failure():
-            return _failed(task, outcome, policy)
+            return _failed(task, outcome, policy)._replace(feeds=feeds)
         case _:
             assert_never(outcome)
 
@@ -272,7 +277,7 @@ def was_broken_in_init(process: Snapshot) -> bool:
     return process.status is _ERROR and process.previous_status is _INIT
 
 
-def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
+def _succeeded(process: Snapshot, task: Task, intent: Intent, feeds: bool) -> Decision:
     key = task.task_type, Ending.SUCCESS
     rule = BROKEN_IN_INIT.get(key, TABLE[key]) if was_broken_in_init(process) else TABLE[key]
     end = rule.end(_case_of(intent.action))
@@ -288,6 +293,7 @@ def _succeeded(process: Snapshot, task: Task, intent: Intent) -> Decision:
         timer=intent.changes[0] if end.disposition in _ONE_TIMER else None,
         changes=intent.changes if several else (),
         messages=intent.messages,
+        feeds=feeds,
     )
 
 

@@ -11,7 +11,9 @@ _BOUND = re.compile(r"(?P<name>[\w-]+)(?:\[[\w,]+\])?>=(?P<version>[\d.]+)")
 def lowest(pyproject: Path) -> list[str]:
     """Return `name==version` for each requirement of the package and its extras."""
     project = tomllib.loads(pyproject.read_text())["project"]
-    requirements = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    stated = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    # An extra may take another one with it.
+    requirements = [each for each in stated if not each.startswith(f"{project['name']}[")]
     bounds = [_BOUND.match(requirement) for requirement in requirements]
     missing = [given for given, bound in zip(requirements, bounds, strict=True) if bound is None]
     if missing:

@@ -10,7 +10,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from benchmarks.chaos.journal import Journal
-from progressor import Client, ProgressorError, Rejected, ReplyTimeout, StorageUnavailable
+from progressor import (
+    Client,
+    ProcessAlreadyExists,
+    ProgressorError,
+    Rejected,
+    ReplyTimeout,
+    StorageUnavailable,
+    TaskNotFound,
+)
 
 T = TypeVar("T")
 
@@ -47,6 +55,9 @@ class Caller:
             )
         except Rejected as rejection:
             await self._journal.add(do="rejected", key=key, reason=rejection.reason)
+        except ProcessAlreadyExists:
+            # Its own begin, if the check finds that it was deleted since.
+            await self._journal.add(do="exists", key=key)
         except ProgressorError as error:
             # Nothing that a fault may cause: the check reports it.
             await self._journal.add(do="error", key=key, error=f"{type(error).__name__}: {error}")
@@ -80,6 +91,8 @@ class Caller:
         while True:
             try:
                 return await ask()
-            except (ReplyTimeout, StorageUnavailable) as error:
+            except (ReplyTimeout, StorageUnavailable, TaskNotFound) as error:
+                if isinstance(error, TaskNotFound) and not error.is_deleted:
+                    raise
                 await self._journal.add(do="again", key=key, error=type(error).__name__)
                 await asyncio.sleep(_PAUSE)

@@ -44,10 +44,15 @@ async def _serve(spec: dict[str, Any]) -> None:
         steady,
     )
     from benchmarks.chaos.limits import cooks, meters  # noqa: PLC0415
+    from benchmarks.chaos.readers import read_for_ever  # noqa: PLC0415
+    from benchmarks.chaos.tallies import tallies  # noqa: PLC0415
     from benchmarks.chaos.teller import Tellers  # noqa: PLC0415
-    from progressor import Client, Engine  # noqa: PLC0415
+    from benchmarks.chaos.walks import shorten  # noqa: PLC0415
+    from progressor import App, Client, Engine  # noqa: PLC0415
     from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart  # noqa: PLC0415
 
+    # A collector walks, and a worker that has one inside.
+    shorten()
     file = Path(spec["told"])
 
     async def told() -> None:
@@ -56,6 +61,7 @@ async def _serve(spec: dict[str, Any]) -> None:
             await asyncio.sleep(0.1)
 
     dsn, role = spec["dsn"], spec["role"]
+    archived: dict[str, Any] = {"archive": spec["archive"]}
     alone: dict[str, Any] = {**ENGINE_OPTIONS, "scanner": False, "zombie_collector": False}
 
     async def tell(client: Client) -> None:
@@ -66,23 +72,26 @@ async def _serve(spec: dict[str, Any]) -> None:
         tellers.stop()
         await running
 
+    everything = App([*namespaces(), meters(), cooks()], projections=[tallies()])
     match role:
         case "worker":
-            async with Engine(dsn, [*namespaces(), meters(), cooks()], **alone):
+            async with Engine(dsn, everything, **alone):
                 await told()
         case "steady":
-            async with Engine(dsn, [steady()], **STEADY_OPTIONS):
+            async with Engine(dsn, [steady()], **STEADY_OPTIONS, **archived):
                 await told()
         case "engine":
-            served = [*namespaces(), meters(), cooks()]
-            async with Engine(dsn, served, fuse="always", **alone) as engine:
+            async with Engine(dsn, everything, fuse="always", **alone) as engine:
                 await tell(engine.client)
         case "client":
             async with Client(dsn, **CLIENT_OPTIONS) as client:
                 await tell(client)
+        case "reader":
+            async with Client(dsn, **CLIENT_OPTIONS) as client:
+                await read_for_ever(client, Path(spec["journal"]))
         case "scanner" | "collector":
             build = scanner_apart if role == "scanner" else zombie_collector_apart
-            async with Standalone(dsn, build, **ENGINE_OPTIONS):
+            async with Standalone(dsn, build, **ENGINE_OPTIONS, **archived):
                 await told()
         case _:
             raise ValueError(f"no such role: {role}")

@@ -18,6 +18,7 @@ import psycopg
 
 from benchmarks.chaos.ledger import LEASE_SECONDS, STEADY_LEASE_SECONDS
 from benchmarks.chaos.losses import LOSSES, PROMOTION, RESTORE, Losses
+from benchmarks.chaos.parts import Place
 from benchmarks.chaos.proxy import AtCommit, Proxy, Trap
 from benchmarks.chaos.server import Server, now
 from benchmarks.chaos.stalls import Stalls
@@ -32,6 +33,8 @@ _CHANGING = (
     "search_timers",
     "release",
     "commit",
+    "lock_walk",
+    "note_sweep",
 )
 _RARE_SECONDS, _ANY_SECONDS = 1.0, 2.0
 _AWAY = (0.3, 2.5)
@@ -43,11 +46,13 @@ WEIGHTS = {
     "kill client": 3,
     "kill scanner": 2,
     "kill collector": 2,
+    "kill reader": 2,
     "freeze worker": 4,
     "freeze client with workers": 2,
     "freeze client": 1,
     "freeze scanner": 1,
     "freeze collector": 1,
+    "freeze reader": 2,
     "restart PostgreSQL, fast": 2,
     "restart PostgreSQL, immediate": 2,
     "terminate all sessions": 3,
@@ -59,6 +64,7 @@ WEIGHTS = {
     "steps locked out": 1,
     "privileges taken": 1,
     "collector starts amid a stall": 1,
+    "archive away": 1,
     PROMOTION: 1,
     RESTORE: 1,
     AtCommit.BEFORE.value: 3,
@@ -71,6 +77,7 @@ _ROLES = {
     "client": "client",
     "scanner": "scanner",
     "collector": "collector",
+    "reader": "reader",
 }
 
 
@@ -93,6 +100,7 @@ class Faults:
         proxy: Proxy,
         members: Sequence[Member],
         losses: Losses,
+        archive: Place,
         *,
         kinds: Sequence[str] = tuple(WEIGHTS),
         least: int = 0,
@@ -101,6 +109,7 @@ class Faults:
     ) -> None:
         self._server = server
         self._losses = losses
+        self._archive = archive
         self._kinds = kinds
         self._least = least
         self._stalls = Stalls(server)
@@ -160,6 +169,7 @@ class Faults:
             "heartbeats locked out": lambda: self._keep("workers", stalls.table_locked("workers"), _STALL),
             "steps locked out": lambda: self._keep("tasks", stalls.table_locked("tasks"), _STALL),
             "privileges taken": lambda: self._keep("privileges", stalls.privileges_taken(), _STALL),
+            "archive away": lambda: self._keep("archive", self._archive.away(), _STALL),
             "collector starts amid a stall": lambda: self._keep(
                 "commits", stalls.standby_lost(), _STALL, begins="collector"
             ),

@@ -81,6 +81,7 @@ def namespaces() -> list[Namespace]:
 def _accounts() -> Namespace:
     ns = Namespace(
         ACCOUNTS,
+        feed=True,
         on_zombie="retry",
         zombie_attempts=1_000_000,
         retry_policy=POLICY,

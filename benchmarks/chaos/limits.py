@@ -45,6 +45,7 @@ def meters() -> Namespace:
     """Read at each nominal time, in hand if several are due."""
     ns = Namespace(
         METERS,
+        feed=True,
         on_zombie="retry",
         zombie_attempts=1_000_000,
         retry_policy=POLICY,
@@ -69,6 +70,7 @@ def cooks() -> Namespace:
     """Work at each nominal time, if there is room in the kitchen of their tenant."""
     ns = Namespace(
         COOKS,
+        feed=True,
         group=lambda args: str(args["tenant"]),
         pause=PAUSE,
         on_zombie="retry",

@@ -45,7 +45,11 @@ _FACTS = """
 SELECT
     n.name, p.process_id, coalesce(t.idempotency_key, t.task_id::text), t.status::text, t.response,
     t.task_id
-FROM progressor.tasks AS t
+FROM (
+    SELECT process_no, idempotency_key, status, response, task_id FROM progressor.tasks
+    UNION ALL
+    SELECT process_no, idempotency_key, status, response, task_id FROM bank.swept_tasks
+) AS t
 JOIN progressor.processes AS p USING (process_no)
 JOIN progressor.namespaces AS n USING (namespace_no)
 """
@@ -65,21 +69,25 @@ FOR UPDATE OF p
 
 @dataclass
 class Lost:
-    """What was committed, and is gone; requests by (process, key)."""
+    """What was committed, and is gone; requests by (process, key), tasks by (process, number)."""
 
+    times: int = 0
     keys: set[tuple[str, str]] = field(default_factory=set)
     answers: defaultdict[tuple[str, str], list[Any]] = field(default_factory=lambda: defaultdict(list))
     processes: set[str] = field(default_factory=set)
+    tasks: set[tuple[str, int]] = field(default_factory=set)
 
     def take(self, has: Iterable[Row], had: Iterable[Row]) -> set[str]:
         """Learn what one copy has, and what the server had that it replaced; the steady processes of it."""
-        found = {row[:3]: row[3:5] for row in has}
+        self.times += 1
+        found = {row[:5] for row in has}
         processes = {row[:2] for row in found}
         hit = set()
-        for namespace, process, key, status, response, _ in had:
-            if found.get((namespace, process, key)) == (status, response):
+        for namespace, process, key, status, response, task_id in had:
+            if (namespace, process, key, status, response) in found:
                 continue
             self.keys.add((process, key))
+            self.tasks.add((process, task_id))
             if status == "finished" and response is not None:
                 self.answers[process, key].append(json.loads(response))
             if (namespace, process) not in processes:

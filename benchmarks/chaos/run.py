@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from benchmarks.chaos import checks
+from benchmarks.chaos import checks, walks
 from benchmarks.chaos.asking import Caller
+from benchmarks.chaos.case import Case
 from benchmarks.chaos.defects import OF_CLIENTS, build_in
 from benchmarks.chaos.evidence import Books, Clients, came, read_books
 from benchmarks.chaos.faults import WEIGHTS, Faults
+from benchmarks.chaos.follower import Follower
+from benchmarks.chaos.idler import Idler, lags, shown
 from benchmarks.chaos.journal import Journal
 from benchmarks.chaos.ledger import (
     ACCOUNTS,
@@ -30,11 +35,14 @@ from benchmarks.chaos.ledger import (
 )
 from benchmarks.chaos.limits import COOK_PROCESSES, COOKS, METER_PROCESSES, METERS, Crowds
 from benchmarks.chaos.losses import Losses
+from benchmarks.chaos.parts import Place
 from benchmarks.chaos.proxy import Proxy
+from benchmarks.chaos.readers import SUBSCRIPTION, read_deliveries
 from benchmarks.chaos.recovery import recoveries
 from benchmarks.chaos.report import Report, Verdict
 from benchmarks.chaos.server import Server, now, settled
 from benchmarks.chaos.supervisor import Member
+from benchmarks.chaos.tallies import PROJECTION
 from progressor import Client, ProgressorError
 from progressor.storage.doctor import examine
 
@@ -53,6 +61,15 @@ FROM (
 LEFT JOIN progressor.processes AS p USING (process_no)
 LEFT JOIN progressor.namespaces AS n USING (namespace_no)
 ORDER BY 1, 2, 3 LIMIT 20
+"""
+# Slices whose readers have not come to the end of the feed, and rows that nobody has read.
+_UNREAD = """
+SELECT (SELECT count(*) FROM progressor.feed WHERE position IS NULL) + (
+    SELECT count(*)
+    FROM progressor.subscription_slices AS s
+    CROSS JOIN progressor.feed_head AS h
+    WHERE s.position <> h.position OR s.walk IS NOT NULL
+)
 """
 _WORKING_TIME = 2.0
 _START_SECONDS = 60.0
@@ -79,9 +96,12 @@ class Run:
         self._options = options
         self._proxy = proxy
         self._home = home
+        self._place = Place(home)
         self._journal = home / "bank.jsonl"
         self._losses = Losses(server, proxy, home / "branch.jsonl")
         self._crowds = Crowds(server)
+        self._follower = Follower(server.role_dsn)
+        self._idler = Idler(server)
         self._stuck: list[str] = []
         far, near = server.proxied(proxy.port), server.role_dsn
         self._workers = [
@@ -91,6 +111,7 @@ class Run:
             self._member("scanner", "scanner", near),
             self._member("collector", "collector", far),
         ]
+        self._readers = [self._member("reader-1", "reader", far), self._member("reader-2", "reader", near)]
         self._clients = [
             self._member("client", "client", far, skewed=True),
             self._member("client-with-workers", "engine", near),
@@ -105,38 +126,64 @@ class Run:
             seed=self._options.seed,
             defect=self._options.defect,
             skewed=skewed,
+            archive=str(self._place.path),
         )
 
     @property
     def _members(self) -> list[Member]:
-        return [*self._workers, *self._clients]
+        return [*self._workers, *self._readers, *self._clients]
 
     async def carry_out(self) -> Report:
         """The whole run."""
         began = now()
-        options = self._options
-        async with Client(self._server.dsn, **CLIENT_OPTIONS) as bank:
+        archive = str(self._place.path)
+        async with AsyncExitStack() as opened:
+            bank = await opened.enter_async_context(
+                Client(self._server.dsn, archive=archive, **CLIENT_OPTIONS)
+            )
+            await opened.enter_async_context(self._idler.idling())
+            await opened.enter_async_context(self._follower.following())
             try:
                 await self._open(bank)
-                faults = Faults(
-                    self._server,
-                    self._proxy,
-                    self._members,
-                    self._losses,
-                    kinds=options.kinds,
-                    least=options.least,
-                    seed=options.seed,
-                    pause=options.pause,
-                )
                 async with self._crowds.watched():
-                    await faults.run(options.seconds)
+                    faults = await self._strike()
+                    calm = now()
                     took = await self._settle(bank)
             finally:
                 await asyncio.gather(*(member.kill() for member in self._members))
             ended = now()
-            clients = self._records()
-            books = await read_books(bank, self._server, clients.accounts, self._crowds)
-        case = checks.Case(clients, books, self._losses.lost, began, ended)
+            books = await self._read_books(bank)
+        case = Case(self._records(), books, self._losses.lost, began, ended)
+        return self._report(
+            case, faults, {**self._figures(case, faults, took), **self._of_readers(case, faults, calm)}
+        )
+
+    async def _strike(self) -> Faults:
+        options = self._options
+        faults = Faults(
+            self._server,
+            self._proxy,
+            self._members,
+            self._losses,
+            self._place,
+            kinds=options.kinds,
+            least=options.least,
+            seed=options.seed,
+            pause=options.pause,
+        )
+        await faults.run(options.seconds)
+        return faults
+
+    async def _read_books(self, bank: Client) -> Books:
+        deliveries = read_deliveries(member.journal for member in self._readers)
+        accounts = self._records().accounts
+        spans = self._idler.spans
+        return await read_books(
+            bank, self._server, self._place, accounts, self._crowds, self._follower, deliveries, spans
+        )
+
+    def _report(self, case: Case, faults: Faults, figures: Mapping[str, object]) -> Report:
+        options = self._options
         verdicts = [
             Verdict(check.__name__.replace("_", " "), str(check.__doc__), list(check(case)))
             for check in checks.CHECKS
@@ -149,8 +196,8 @@ class Run:
             seed=options.seed,
             defect=options.defect,
             verdicts=verdicts,
-            recoveries=recoveries(faults.done, books.tasks),
-            figures=self._figures(clients, faults, took, books),
+            recoveries=recoveries(faults.done, case.books.tasks),
+            figures=figures,
         )
         if not report.holds:
             report.last_words = {member.name: member.last_words() for member in self._members}
@@ -162,17 +209,15 @@ class Run:
 
     async def _open(self, bank: Client) -> None:
         """Workers first, then the accounts that all clients use, then the clients."""
-        for member in self._workers:
+        for member in (*self._workers, *self._readers):
             member.start()
-        journal = Journal(self._journal)
         try:
             async with asyncio.timeout(_START_SECONDS):
-                wanted = {ACCOUNTS, RECEIPTS, STEADY, METERS, COOKS}
-                while not wanted <= set((await bank.health()).namespaces):  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
+                await self._served(bank)
         except TimeoutError:
             words = "\n".join(line for member in self._workers for line in member.last_words())
             raise RuntimeError(f"no worker in {_START_SECONDS:g} s:\n{words}") from None
+        await walks.begin(bank)
         for name in STEADY_PROCESSES:
             await bank.start(STEADY, name)
         for tenant, limit in TENANTS.items():
@@ -181,13 +226,21 @@ class Run:
             await bank.start(METERS, name)
         for name, tenant in COOK_PROCESSES.items():
             await bank.start(COOKS, name, {"tenant": tenant})
-        caller = Caller(bank, journal, reply=_START_SECONDS)
+        caller = Caller(bank, Journal(self._journal), reply=_START_SECONDS)
         args = {"balance": OPENING_BALANCE}
         for account in (*SHARED_ACCOUNTS, BRANCH):
             await caller.ask(f"bank:{account}", "start", ACCOUNTS, account, args=args)
         for member in self._clients:
             member.start()
         await asyncio.sleep(_WORKING_TIME)
+
+    async def _served(self, bank: Client) -> None:
+        """Return when all is served; who reads from the beginning gets all only before walks begin."""
+        wanted = {ACCOUNTS, RECEIPTS, STEADY, METERS, COOKS, SUBSCRIPTION, PROJECTION}
+        there: set[str] = set()
+        while not wanted <= there:
+            await asyncio.sleep(0.1)
+            there = {*(await bank.health()).namespaces, *(each.name for each in await bank.subscriptions())}
 
     async def _settle(self, bank: Client) -> float:
         """No more faults: clients finish, accounts are closed, receipts go, and nothing is left."""
@@ -203,6 +256,14 @@ class Run:
         if left:
             for namespace, process_id, task_id, kind, does in self._server.query(_STUCK):
                 self._stuck.append(f"{namespace}/{process_id}: task {task_id} ({kind}) {does}")
+        # A slow machine's first walks may come as late as this.
+        archived = list(walks.ARCHIVED)
+        await settled(self._server, walks.UNWALKED, archived, archived, bound=bound)
+        _, left = await settled(self._server, _UNREAD, bound=bound)
+        if left:
+            self._stuck += [
+                f"{known.name}: {known}" for known in await bank.subscriptions() if known.behind
+            ]
         return loop.time() - began
 
     async def _close(self, bank: Client, bound: float) -> None:
@@ -232,11 +293,15 @@ class Run:
         return [
             f"{invariant.name}: {finding.namespace}/{finding.process_id} {finding.task_id}: {finding.found}"
             for invariant in examine(self._server.dsn).invariants
+            # A walk of this run deletes what no retention that can be set would.
+            if invariant.name != "swept_is_old"
             for finding in invariant.findings
         ]
 
-    def _figures(self, clients: Clients, faults: Faults, took: float, books: Books) -> dict[str, object]:
+    def _figures(self, case: Case, faults: Faults, took: float) -> dict[str, object]:
+        clients, books = case.clients, case.books
         asked = clients.asked.values()
+        swept = [*books.accounts.values(), *books.meters.values(), *books.cooks.values()]
         return {
             "errands": len(clients.errands),
             "requests": len(asked),
@@ -247,6 +312,13 @@ class Run:
             "nominal times of meters and cooks": sum(
                 len(came(each)) for each in (*books.meters.values(), *books.cooks.values())
             ),
+            "tasks deleted by walks": sum(len(each.swept.tasks) for each in swept),
+            "events deleted by walks": sum(len(each.swept.events) for each in swept),
+            "parts of the archive": books.parts.count,
+            "tasks in the archive": books.parts.tasks,
+            "events in the archive": books.parts.events,
+            "rows archived again": books.parts.again,
+            "asked anew after a walk": sum(account.is_anew(each.key) for each, account in case.requests()),
             "looks at groups": self._crowds.looks,
             "the most in running at once": ", ".join(
                 f"{group} {most} of {self._crowds.limits[group]}"
@@ -254,12 +326,33 @@ class Run:
             ),
             "requests lost": len(self._losses.lost.keys),
             "told that they were lost": clients.again["RequestLost"],
+            "told that the task is deleted": clients.again["TaskNotFound"],
             "faults missed": faults.missed,
             "deaths": sum(member.deaths for member in self._members),
             "starts with a wrong clock": sum(
                 bool(skew) for member in self._members for skew in member.skews
             ),
             "settled in": f"{took:.1f} s",
+        }
+
+    def _of_readers(self, case: Case, faults: Faults, calm: datetime) -> dict[str, object]:
+        books = case.books
+        strikes = min((fault.at for fault in faults.done), default=None)
+        counts = books.deliveries.counts
+        projected = [told for rows in books.projected.rows.values() for told in rows]
+        return {
+            "events that the follower saw": len(books.sights),
+            "times it began to follow": self._follower.begun,
+            "times it was told of a loss": len(books.readings) - 1,
+            "batches of the durable subscription": len(books.deliveries.batches),
+            "slices lost at a commit": counts["lost"],
+            "times its readers were told of a loss": counts["truncated"],
+            "events projected": len(projected),
+            "of which deleted before": sum(told.is_deleted for told in projected),
+            "idle transactions elsewhere": len(books.idle),
+            "lag of the follower in quiet times": shown(
+                lags(books.sights, books.idle, strikes=strikes, calm=calm)
+            ),
         }
 
 

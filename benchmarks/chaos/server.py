@@ -29,8 +29,24 @@ _ROLE = (
 _BANK = (
     "CREATE SCHEMA bank",
     "CREATE TABLE bank.entries (account text NOT NULL, nonce text PRIMARY KEY, amount integer NOT NULL)",
+    # What walks delete is kept aside there; see walks.py.
+    "CREATE TABLE bank.swept_tasks AS SELECT now() AS swept_at, t.* FROM progressor.tasks AS t",
+    (
+        "CREATE TABLE bank.swept_events AS SELECT now() AS swept_at, 0::bigint AS last_event_id, e.* "
+        "FROM progressor.events AS e"
+    ),
+    # What a projection makes of the feed; see tallies.py.
+    (
+        "CREATE TABLE bank.projected (no bigint GENERATED ALWAYS AS IDENTITY, namespace text, "
+        "process_id text, event_id bigint, task_id bigint, payload jsonb, is_deleted boolean)"
+    ),
+    (
+        "CREATE TABLE bank.tallies (namespace text, process_id text, events bigint, amount bigint, "
+        "PRIMARY KEY (namespace, process_id))"
+    ),
     "GRANT USAGE ON SCHEMA bank TO {role}",
-    "GRANT SELECT, INSERT ON bank.entries TO {role}",
+    "GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA bank TO {role}",
+    "GRANT UPDATE, DELETE ON bank.projected, bank.tallies TO {role}",
 )
 _TERMINATE = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -114,12 +130,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def settled(server: Server, sql: str, *, bound: float) -> tuple[float, int]:
+async def settled(server: Server, sql: str, *params: Any, bound: float) -> tuple[float, int]:
     """Ask until the count is 0, or the bound has passed: how long it took, and what was left."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
-        ((left,),) = await asyncio.to_thread(server.query, sql)
+        ((left,),) = await asyncio.to_thread(server.query, sql, *params)
         if not left or loop.time() - began > bound:
             return loop.time() - began, left
         await asyncio.sleep(0.1)

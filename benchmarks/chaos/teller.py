@@ -123,9 +123,10 @@ class Tellers:
                 key, lambda: self._client.get(ACCOUNTS, account, range=_LOOK_BACK, timeout=_REPLY_SECONDS)
             )
         except ProcessNotFound:
-            nonces = set()
+            nonces, first = set(), 1
         else:
+            first = process.first_event_id
             nonces = {event.payload["nonce"] for event in process.history}
         await self._journal.add(
-            do="seen" if answer["nonce"] in nonces else "unseen", key=key, answer=answer
+            do="seen" if answer["nonce"] in nonces else "unseen", key=key, answer=answer, first=first
         )

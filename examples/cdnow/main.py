@@ -1,12 +1,12 @@
-"""The run: an engine that serves the shop, the replay through its client, the check at the end."""
+"""The run: an engine that serves the shop and keeps its read model, the replay, the check at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import secrets
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,15 +14,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from progressor import Client, Engine
+from progressor import App, Client, Engine
 
 from .check import Found, Line, compare
 from .purchases import Customer, read_customers
+from .read_model import make_tables, mend, sales
 from .replay import Progress, Replay
 from .shop import DAY, NAMESPACE, shop
-from .view import Meter, Reading, show
+from .view import Meter, Reading, best_sellers, show
 
 MOST_DIFFERENCES = 20
+MOST_SELLERS = 5
+
+app = App([shop], projections=[sales])
 
 
 @dataclass(frozen=True)
@@ -58,21 +62,30 @@ class Report:
             "requests": self.progress.requests,
             "steps": self.reading.steps,
             "seconds": round(self.reading.seconds, 3),
+            "best_days": [
+                {"day": row.day.isoformat(), "cds": row.cds, "cents": row.cents}
+                for row in self.found.sales.days[:MOST_SELLERS]
+            ],
+            "best_customers": [
+                {"process_id": row.process_id, "cds": row.cds, "cents": row.cents}
+                for row in self.found.sales.customers[:MOST_SELLERS]
+            ],
             "differences": self.differences,
         }
         return json.dumps(report, indent=2)
 
     def show(self, console: Console) -> None:
         """The report for people."""
-        table = Table(title="The processes against the file", title_justify="left")
+        table = Table(title="The shop against the file", title_justify="left")
         table.add_column("")
         table.add_column("the file", justify="right")
-        table.add_column("the processes", justify="right")
+        table.add_column("the shop", justify="right")
         table.add_column("")
         for line in self.lines:
             verdict = "[green]agrees[/]" if line.agrees else "[bold red]DIFFERS[/]"
             table.add_row(line.what, line.show(line.expected), line.show(line.found), verdict)
         console.print(table)
+        console.print(best_sellers(self.found.sales, MOST_SELLERS))
         for difference in self.differences[:MOST_DIFFERENCES]:
             console.print(difference, style="red", markup=False, soft_wrap=True)
         left_out = len(self.differences) - MOST_DIFFERENCES
@@ -89,14 +102,23 @@ async def run(
     dsn: str, console: Console, *, most: int | None = None, forget: bool = False, **options: Any
 ) -> Report:
     """Replay the file on a migrated database and check it; `most`: only so many customers."""
-    async with Engine(dsn, [shop], **options) as engine:
+    async with serving(dsn, **options) as engine:
         if forget:
             console.print(f"removed {await forget_runs(engine.client):,} customers of earlier runs")
-        return await replay(engine.client, read_customers(most=most), console)
+        return await replay(engine.client, dsn, read_customers(most=most), console)
+
+
+@asynccontextmanager
+async def serving(dsn: str, **options: Any) -> AsyncIterator[Engine]:
+    """Serve the shop with its read model, whose tables are made first."""
+    await make_tables(dsn)
+    async with Engine(dsn, app, **options) as engine:
+        await mend(engine.client)
+        yield engine
 
 
 async def replay(
-    client: Client, customers: Sequence[Customer], console: Console, *, day: timedelta = DAY
+    client: Client, dsn: str, customers: Sequence[Customer], console: Console, *, day: timedelta = DAY
 ) -> Report:
     """One run, under a name of its own: runs do not touch each other, nor those before them."""
     replaying = Replay(client, customers, run=secrets.token_hex(3), day=day)
@@ -107,7 +129,7 @@ async def replay(
         await replaying.run()
         await replaying.until_quiet()
         reading = meter.read()
-        lines, found = await compare(client, customers, progress)
+        lines, found = await compare(client, dsn, customers, progress)
         progress.activity = "done"
     finally:
         showing.cancel()

@@ -1,6 +1,6 @@
 """The shop: a customer is a process, a purchase is a call, a silence is a timer.
 
-This file is what a user of Progressor writes; everything else in this folder only asks it.
+This file and `read_model.py` are what a user of Progressor writes; the rest of this folder only asks them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TillJamError(Exception):
     """The till is out of order: the process breaks, though nothing is wrong with the customer."""
 
 
-shop = Namespace(NAMESPACE, state=Customer)
+shop = Namespace(NAMESPACE, state=Customer, feed=True)
 
 
 @shop.init

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from prometheus_client import REGISTRY
 from rich.console import Console, Group
@@ -17,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from .read_model import CustomerRow, DayRow, Sales
 from .replay import Progress
 from .shop import NAMESPACE
 
@@ -143,6 +145,26 @@ def as_screen(progress: Progress, reading: Reading) -> Panel:
         width=SCREEN_WIDTH,
         padding=(1, 2),
     )
+
+
+def best_sellers(sales: Sales, most: int) -> Table:
+    """The best selling days and the best customers, as the read model has them."""
+    table = Table(title="Best sellers, from the read model", title_justify="left")
+    table.add_column("day")
+    table.add_column("CDs", justify="right")
+    table.add_column("dollars", justify="right")
+    table.add_column("customer")
+    table.add_column("CDs", justify="right")
+    table.add_column("dollars", justify="right")
+    days = [(f"{row.day:%d %b %Y}", *_amounts(row)) for row in sales.days[:most]]
+    customers = [(row.process_id, *_amounts(row)) for row in sales.customers[:most]]
+    for day, customer in zip_longest(days, customers, fillvalue=("", "", "")):
+        table.add_row(*day, *customer)
+    return table
+
+
+def _amounts(row: DayRow | CustomerRow) -> tuple[str, str]:
+    return f"{row.cds:,}", f"{row.cents // 100:,}.{row.cents % 100:02}"
 
 
 def _running(progress: Progress) -> int:

@@ -28,7 +28,9 @@ class AuditVerb(StrEnum):
     SET_GROUP_LIMIT = "set_group_limit"
     SET_RETENTION = "set_retention"
     BEGIN_RETENTION = "begin_retention"
+    REENCODE = "reencode"
     PUT = "put"
+    IMPORT = "import"
     REMOVE = "remove"
     REPAIR = "repair"
     SIMPLE_REPAIR = "simple_repair"
@@ -40,6 +42,11 @@ class AuditVerb(StrEnum):
     RESUME_SCHEDULE = "resume_schedule"
     TRIGGER_SCHEDULE = "trigger_schedule"
     BACKFILL_SCHEDULE = "backfill_schedule"
+    MOVE_SUBSCRIPTION = "move_subscription"
+    REMOVE_SUBSCRIPTION = "remove_subscription"
+    PARK_FAILING = "park_failing"
+    RETRY_PARKED = "retry_parked"
+    SKIP_PARKED = "skip_parked"
 
 
 class Way(StrEnum):
@@ -47,6 +54,7 @@ class Way(StrEnum):
 
     CLI = "cli"
     HTTP = "http"
+    CONSOLE = "console"
     PYTHON = "python"
     STEP = "step"
     """A handler did it, through a client."""

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from progressor.app.middleware import Middleware, check_middleware
+from progressor.app.projection import Projection
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
 
@@ -23,7 +24,9 @@ class App:
 
     `lifespan` is a function of the app, decorated with `@asynccontextmanager`. It yields the resources by
     name, or None. Each engine enters it before it serves anything, and leaves it after the last step; a
-    client never does. `middleware` runs around every handler, the first of the list outermost.
+    client never does. `middleware` runs around every handler, the first of the list outermost. One of the
+    engines at a time runs each of the `projections`.
+
     InvalidRequest names an argument that cannot be used.
     """
 
@@ -32,10 +35,12 @@ class App:
         namespaces: Iterable[Namespace[Any]],
         lifespan: Lifespan | None = None,
         middleware: Iterable[Middleware] = (),
+        projections: Iterable[Projection] = (),
     ) -> None:
         self.namespaces: Final = _check_namespaces(namespaces)
         self.lifespan: Final = _check_lifespan(lifespan)
         self.middleware: Final = check_middleware(middleware)
+        self.projections: Final = _check_projections(projections)
 
     def __repr__(self) -> str:
         return f"<App {', '.join(each.name for each in self.namespaces)}>"
@@ -60,6 +65,23 @@ def _check_namespaces(given: object) -> tuple[Namespace[Any], ...]:
     if twice:
         raise InvalidRequest(f"two namespaces have the same name: {', '.join(twice)}", field="namespaces")
     return found
+
+
+def _check_projections(given: Iterable[Projection]) -> tuple[Projection, ...]:
+    projections = tuple(given)
+    for each in projections:
+        if not isinstance(each, Projection):
+            raise InvalidRequest(
+                f"projections must be a list of Projection, not of {type(each).__name__}",
+                field="projections",
+            )
+        # Whoever forgets the function hears of it here.
+        _ = each.wanted
+    names = [each.subscription for each in projections]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidRequest(f"two projections have the same name: {', '.join(twice)}", field="projections")
+    return projections
 
 
 def _check_lifespan(given: Any) -> Lifespan | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -15,8 +15,10 @@ from progressor.app.app import App
 from progressor.cli import apps
 from progressor.cli.options import (
     SERVING,
+    AllowedHosts,
     Concurrency,
     Embedded,
+    InsecureNoAuth,
     MaxAge,
     MaxSteps,
     Processes,
@@ -29,9 +31,11 @@ from progressor.cli.options import (
 from progressor.cli.runner import Runner
 from progressor.cli.service import (
     Manner,
+    OverEngine,
     Rest,
     children_of,
     engine_of,
+    over_engine,
     serve,
     set_up_logs,
     steps_left,
@@ -41,7 +45,6 @@ from progressor.client.client import Client
 from progressor.deployment.database import Database
 from progressor.deployment.link import Link
 from progressor.deployment.settings import Settings
-from progressor.engine import Engine
 
 if TYPE_CHECKING:
     from progressor.http.server.serve import ApiServer
@@ -72,23 +75,8 @@ def api(
     ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8080,
-    http_insecure_no_auth: Annotated[  # noqa: ARG001 - a setting
-        bool | None,
-        typer.Option(
-            "--insecure-no-auth",
-            show_default=False,
-            help="Serve callers without credentials on any address: behind a gateway of your own.",
-        ),
-    ] = None,
-    http_allowed_hosts: Annotated[  # noqa: ARG001 - a setting
-        str | None,
-        typer.Option(
-            "--allowed-hosts",
-            metavar="NAMES",
-            show_default=False,
-            help="Host names under which callers without credentials are served: api,progressor.example.",
-        ),
-    ] = None,
+    http_insecure_no_auth: InsecureNoAuth = None,  # noqa: ARG001 - a setting
+    http_allowed_hosts: AllowedHosts = None,  # noqa: ARG001 - a setting
     http_require_idempotency_key: Annotated[  # noqa: ARG001 - a setting
         bool | None,
         typer.Option(
@@ -139,7 +127,7 @@ def api(
         return
     loaded = None if app is None else apps.load(app)
     rest = partial(_rest, settings, link)
-    manner = Manner[_Running]("api", _grace(settings), rest, lambda api: {"url": api.server.url})
+    manner = Manner[OverEngine]("api", _grace(settings), rest, lambda api: {"url": api.server.url})
     serve(manner, settings, partial(_build, settings, loaded, _Place(host, port, link)), link)
 
 
@@ -172,18 +160,7 @@ class _Place(NamedTuple):
     link: Link | None
 
 
-class _Running(NamedTuple):
-    """An API that serves, and the engine below it if this OS process runs handlers."""
-
-    server: ApiServer
-    engine: Engine | None = None
-
-    @property
-    def client(self) -> Client:
-        return self.server.client
-
-
-def _rest(settings: Settings, link: Link | None, running: Sequence[_Running]) -> Rest:
+def _rest(settings: Settings, link: Link | None, running: Sequence[OverEngine]) -> Rest:
     requests = sum(api.server.busy for api in running)
     answered = f"answering {requests} requests"
     if not settings.http_run_handlers:
@@ -195,7 +172,7 @@ def _rest(settings: Settings, link: Link | None, running: Sequence[_Running]) ->
 
 def _build(
     settings: Settings, app: App | None, place: _Place, found: Database, runner: Runner
-) -> AbstractAsyncContextManager[_Running]:
+) -> AbstractAsyncContextManager[OverEngine]:
     """Return the API over a client, or over the engine that runs the handlers of this app."""
     from progressor.cli.api_access import access_options, guarded  # noqa: PLC0415 - an extra
     from progressor.http.server.serve import bound  # noqa: PLC0415 - an extra
@@ -209,25 +186,12 @@ def _build(
         return guarded(client, settings, host=host, port=port, listener=listener)
 
     if app is not None and settings.http_run_handlers:
-        return _over_engine(engine_of(app, settings, link, found, runner), over, listener)
+        return over_engine(engine_of(app, settings, link, found, runner), over, listener)
     namespaces = [] if app is None else app.namespaces
     return _over_client(over(Client(found.dsn, namespaces, **settings.connection_options())))
 
 
 @asynccontextmanager
-async def _over_client(api: ApiServer) -> AsyncIterator[_Running]:
+async def _over_client(api: ApiServer) -> AsyncIterator[OverEngine]:
     async with api as server:
-        yield _Running(server)
-
-
-@asynccontextmanager
-async def _over_engine(
-    engine: AbstractAsyncContextManager[Engine],
-    over: Callable[[Client], ApiServer],
-    listener: socket.socket,
-) -> AsyncIterator[_Running]:
-    """Serve the API above the engine: the last requests are answered while steps still run."""
-    # Closed here too, in case that the engine does not start.
-    with closing(listener):
-        async with engine as running, over(running.client) as server:
-            yield _Running(server, running)
+        yield OverEngine(server)

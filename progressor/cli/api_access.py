@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from socket import socket
 from typing import Any
 
@@ -32,12 +33,32 @@ def guarded(
     client: Client, settings: Settings, *, host: str, port: int, listener: socket | None = None
 ) -> ApiServer:
     """Return the API over this client, with these settings; InvalidRequest names a variable."""
+    app = make_app(client, access=_authenticator(client, settings), options=http_options(settings))
+    return ApiServer(client, app, host=host, port=port, listener=listener)
+
+
+def console_server(
+    client: Client,
+    settings: Settings,
+    make: Callable[..., Any],
+    *,
+    host: str,
+    port: int,
+    listener: socket | None = None,
+) -> ApiServer:
+    """Return the console over this client, for the callers of the API; InvalidRequest names a variable.
+
+    `make` is the function that makes it, which only those import who have its extra.
+    """
+    app = make(client, access=_authenticator(client, settings), options=http_options(settings))
+    return ApiServer(client, app, host=host, port=port, listener=listener, what="console")
+
+
+def _authenticator(client: Client, settings: Settings) -> Authenticator:
     access = access_options(settings)
-    options = http_options(settings)
     if access.insecure_no_auth:
         log.info("everybody is let in", extra={"setting": "http_insecure_no_auth"})
-    app = make_app(client, access=Authenticator(client.tokens, access), options=options)
-    return ApiServer(client, app, host=host, port=port, listener=listener)
+    return Authenticator(client.tokens, access)
 
 
 def http_options(settings: Settings) -> HttpOptions:
@@ -48,6 +69,7 @@ def http_options(settings: Settings) -> HttpOptions:
         drain=settings.http_drain.total_seconds(),
         max_value_bytes=settings.max_value_bytes,
         max_requests=settings.http_max_requests,
+        max_watches=settings.http_max_watches,
         max_connections=settings.http_max_connections,
         max_log_lines=settings.http_max_log_lines,
         require_idempotency_key=settings.http_require_idempotency_key,

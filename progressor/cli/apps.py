@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -24,6 +24,7 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
 
 _HINT = "APP"
+OneNamespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace of APP.")]
 
 T = TypeVar("T")
 
@@ -41,6 +42,15 @@ def load(app: str) -> App:
         sys.path.insert(0, folder)
     module = _import(name)
     return _named(module, attribute) if colon else _all(module)
+
+
+def chosen(namespaces: tuple[Namespace, ...], name: str | None) -> list[Namespace]:
+    """Return the namespace of this name, all of them without one; BadParameter if APP lacks it."""
+    found = [each for each in namespaces if name in (None, each.name)]
+    if not found:
+        names = ", ".join(each.name for each in namespaces)
+        raise typer.BadParameter(f"APP has {names}, not {name}", param_hint="--namespace")
+    return found
 
 
 def _wrong(text: str) -> typer.BadParameter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.panel import Panel
@@ -19,12 +19,16 @@ from progressor.handlers.schemas import schemas_of
 _EXAMPLES = {"string": "…", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
 
-def banner(namespaces: Sequence[Namespace], found: Database, monitor: Monitor | None) -> None:
+def banner(
+    namespaces: Sequence[Namespace], found: Database, monitor: Monitor | None, facts: Mapping[str, object]
+) -> None:
     """Show the database, the URLs, the namespaces and a first command, on stderr."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
     rows.add_column(overflow="fold")
     rows.add_row("database", Text(found.shown))
+    for name, value in facts.items():
+        rows.add_row(name, Text(str(value)))
     if monitor is not None:
         rows.add_row("metrics", Text(f"{monitor.url}/metrics"))
         rows.add_row("health", Text(f"{monitor.url}/health"))

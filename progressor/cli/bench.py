@@ -13,9 +13,10 @@ from progressor.bench.databases import Server
 from progressor.bench.report import measure, show
 from progressor.bench.rows import QUICK_SECONDS, Sizes, loads
 from progressor.cli.options import DatabaseUrl, DataDir, read_settings
-from progressor.cli.output import print_json, to_json
+from progressor.cli.output import print_json
 from progressor.cli.runner import until_stopped
 from progressor.deployment.database import database
+from progressor.texts import to_json
 
 Workloads = Annotated[
     list[str] | None,

@@ -20,14 +20,14 @@ from rich.text import Text
 from progressor.bulks import Bulk, BulkPreview, BulkStatus
 from progressor.cli.failures import REFUSED
 from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
-from progressor.cli.output import clock, note, print_json, short, stderr, stdout, visible
+from progressor.cli.output import clock, note, print_json, stderr, stdout
 from progressor.cli.question import ask
-from progressor.cli.status import duration
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import StorageUnavailable
 from progressor.http.wire.models import plain
+from progressor.texts import duration, short, visible
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}

@@ -26,10 +26,11 @@ from progressor.cli.options import (
     read_object,
     with_settings,
 )
-from progressor.cli.output import print_bytes, print_json, stdout, visible
+from progressor.cli.output import print_bytes, print_json, stdout
 from progressor.cli.question import ask
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
+from progressor.texts import visible
 from progressor.timers import SetTimer
 
 _MANY = "Many processes"

@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from progressor.cli.apps import load
+from progressor.cli.apps import OneNamespace, chosen, load
 from progressor.cli.failures import REFUSED, report
 from progressor.cli.options import ASKING, AppName, AsJson, with_settings
-from progressor.cli.output import print_json, stderr, stdout, visible
+from progressor.cli.output import print_json, stderr, stdout
 from progressor.cli.question import ask
 from progressor.client.client import Client
 from progressor.client.state_samples import FaultGroup, StateSample, sample_states
 from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
-from progressor.handlers.namespace import Namespace
+from progressor.texts import visible
 
 _UNREADABLE, _NOT_EXAMINED = 1, 2
 _INDENT = "  "
@@ -27,9 +27,7 @@ _INDENT = "  "
 def check_states(
     app: AppName,
     *,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Only this namespace of APP.")
-    ] = None,
+    namespace: OneNamespace = None,
     sample: Annotated[int, typer.Option(min=1, help="The most states to read of each namespace.")] = 1000,
     json: AsJson = False,
     settings: Settings,
@@ -41,7 +39,7 @@ def check_states(
 
     Exit status 0 if all can be read, 1 if one cannot, 75 without a database, 2 if none could be looked at.
     """
-    namespaces = _chosen(load(app).namespaces, namespace)
+    namespaces = chosen(load(app).namespaces, namespace)
 
     async def look(client: Client) -> list[StateSample]:
         found = []
@@ -69,14 +67,6 @@ def check_states(
             stdout().print(_view(each), soft_wrap=True)
     if not readable:
         raise typer.Exit(_UNREADABLE)
-
-
-def _chosen(namespaces: tuple[Namespace, ...], name: str | None) -> list[Namespace]:
-    chosen = [each for each in namespaces if name in (None, each.name)]
-    if not chosen:
-        names = ", ".join(each.name for each in namespaces)
-        raise typer.BadParameter(f"APP has {names}, not {name}", param_hint="--namespace")
-    return chosen
 
 
 def _view(sample: StateSample) -> Text:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from progressor.cli.failures import REFUSED, report
 from progressor.cli.options import ASKING, AsJson, read_duration, with_settings
-from progressor.cli.output import print_json, stdout, visible
+from progressor.cli.output import print_json, stdout
 from progressor.cli.runner import warn_of_polls
 from progressor.deployment import logs
 from progressor.deployment.database import existing_database
@@ -20,6 +20,7 @@ from progressor.errors import ProgressorError
 from progressor.loggers import Logger
 from progressor.storage import refuse_lent_sessions, schema_check
 from progressor.storage.doctor import Finding, Invariant, Report, examine
+from progressor.texts import visible
 
 log = Logger("progressor.cli")
 

@@ -12,11 +12,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from progressor.cli.options import ASKING, AsJson, read_since, with_settings
-from progressor.cli.output import clock, note, print_json, stdout, visible
+from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.client.failure_groups import FailureGroup
 from progressor.deployment.settings import Settings
 from progressor.http.wire.models import plain
+from progressor.texts import visible
 
 _BROKEN = "broken"
 

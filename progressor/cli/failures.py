@@ -11,12 +11,13 @@ from collections.abc import Mapping
 
 import typer
 
-from progressor.cli.output import error_line, to_json
+from progressor.cli.output import error_line
 from progressor.errors import (
     BulkNotFound,
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
+    KeyMissing,
     NamespaceInUse,
     NamespaceNotFound,
     ProcessAlreadyExists,
@@ -31,6 +32,7 @@ from progressor.errors import (
     TaskNotEnded,
 )
 from progressor.loggers import without_passwords
+from progressor.texts import to_json
 
 REFUSED, WRONG, NOT_NOW, DENIED = 1, 2, 75, 77
 
@@ -53,6 +55,7 @@ _HINTS: Mapping[type[ProgressorError], str] = {
     ProcessNotBroken: "there is nothing to repair",
     TaskNotEnded: "`progressor trace` shows what became of it",
     BulkNotFound: "`progressor bulks` lists those that there are",
+    KeyMissing: "give the keyring of this command that key",
     HandlerFailed: "see `progressor trace` and the log of the worker",
 }
 

@@ -1,6 +1,6 @@
-"""The commands on processes that match: export and remove, of one process or of many.
+"""The command remove: of one process, or of all that match.
 
-Rule: they go through the processes in the order of their creation, so that a command that was stopped can
+Rule: it goes through the processes in the order of their creation, so that a command that was stopped can
 be repeated. What is removed is gone; a receipt of it is printed as it happens.
 """
 
@@ -17,7 +17,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from progressor.cli.change import print_answer
 from progressor.cli.options import (
     ACTING,
-    ASKING,
     AsJson,
     NamespaceName,
     Yes,
@@ -25,14 +24,14 @@ from progressor.cli.options import (
     read_object,
     with_settings,
 )
-from progressor.cli.output import note, print_json, stderr, stdout, visible
+from progressor.cli.output import print_json, stderr, stdout
 from progressor.cli.question import ask
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import ProcessNotFound
 from progressor.handlers.process import Process
-from progressor.http.wire.models import plain, process_document
 from progressor.model import Metadata
+from progressor.texts import visible
 
 # Processes of a page, and removals under way at once.
 _PAGE, _AT_ONCE = 100, 16
@@ -77,40 +76,6 @@ class _Wanted(NamedTuple):
             yield page.items
             if (cursor := page.cursor) is None:
                 return
-
-
-@with_settings(ASKING)
-def export(
-    namespace: NamespaceName,
-    process_id: MaybeProcess = None,
-    *,
-    metadata: WithMetadata = None,
-    status: OfStatus = None,
-    settings: Settings,
-) -> None:
-    """Print processes whole, a line of JSON each: state, metadata, timers, history, tasks with answers.
-
-    `progressor export billing.subscription --metadata '{"customer": 17}' > customer-17.ndjson`
-    """
-    wanted = _Wanted(namespace, process_id, read_object(metadata, "--metadata"), status)
-    many = ask(settings, lambda client: _export(client, wanted))
-    note(f"{many:,} processes")
-
-
-async def _export(client: Client, wanted: _Wanted) -> int:
-    many = 0
-    async for page in wanted.found(client):
-        for each in page:
-            try:
-                process = await client.get(each.namespace, each.process_id)
-                tasks = await client.trace(each.namespace, each.process_id)
-            except ProcessNotFound:
-                # It was removed meanwhile.
-                continue
-            whole = {**process_document(process), "tasks": [plain(task) for task in tasks]}
-            print_json(whole, machine=True)
-            many += 1
-    return many
 
 
 @with_settings(ACTING)

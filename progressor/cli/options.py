@@ -132,6 +132,23 @@ Concurrency = Annotated[
         show_default="as each Namespace says",
     ),
 ]
+InsecureNoAuth = Annotated[
+    bool | None,
+    typer.Option(
+        "--insecure-no-auth",
+        show_default=False,
+        help="Serve callers without credentials on any address: behind a gateway of your own.",
+    ),
+]
+AllowedHosts = Annotated[
+    str | None,
+    typer.Option(
+        "--allowed-hosts",
+        metavar="NAMES",
+        show_default=False,
+        help="Host names under which callers without credentials are served: api,progressor.example.",
+    ),
+]
 WithScanner = Annotated[
     bool | None,
     typer.Option(

@@ -6,14 +6,14 @@ characters are shown, not sent.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
+
+from progressor.texts import shown, to_json, visible
 
 _WIDTH_OF_FILES = 140
 
@@ -68,49 +68,6 @@ def print_bytes(data: bytes) -> None:
         console.print(Text(shown(data)), soft_wrap=True)
     else:
         typer.get_binary_stream("stdout").write(data)
-
-
-def to_json(value: Any, *, indent: int | None = None) -> str:
-    """Return JSON text: times in ISO 8601, durations in seconds; TypeError for other types."""
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case _:
-            # A view forgot to convert it, which is a bug: an error shows it, a repr would hide it.
-            raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def shown(value: Any, *, indent: int | None = None) -> str:
-    """Return a value as text for people: JSON, or the Python form of bytes (b'…')."""
-    return repr(value) if isinstance(value, bytes) else to_json(value, indent=indent)
-
-
-def visible(text: str, *, keep_lines: bool = False) -> str:
-    """Return a text with its control characters shown as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or (keep_lines and c == "\n") else repr(c)[1:-1] for c in text)
-
-
-def short(value: Any, limit: int = 60) -> str:
-    """Return a value on one line, cut at `limit` characters; empty for None."""
-    if value is None:
-        return ""
-    text = visible(value if isinstance(value, str) else shown(value))
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-def rule_text(rule: Mapping[str, Any]) -> str:
-    """Return the rule of a timer, as JSON has it, on one line."""
-    if rule.keys() == {"seconds"}:
-        return f"{rule['seconds']:g} s"
-    return visible(" ".join(str(value) for value in rule.values() if value is not True))
 
 
 def clock(moment: datetime | None) -> str:

@@ -11,12 +11,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
-from progressor.cli.output import clock, note, print_json, stdout, visible
+from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
 from progressor.http.wire.models import plain
 from progressor.monitoring import KnownWorker
+from progressor.texts import visible
 
 
 @with_settings(ACTING)

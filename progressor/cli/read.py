@@ -1,4 +1,4 @@
-"""The commands that only read: get, trace, search."""
+"""The commands that only read: get, history, trace, search."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.handlers.process import Process
 from progressor.http.wire.models import plain, process_document
-from progressor.model import HistoryRange
+from progressor.inputs import HistoryRange
 from progressor.monitoring import Mailbox
 
 # Events shown to a person, for a history may be very long; machines get all unless they set a limit.
@@ -69,6 +69,32 @@ def get(
     else:
         events = process.history[::-1] if newest else process.history
         stdout().print(views.process_view(process, mailbox, events))
+
+
+@with_settings(ASKING)
+def history(
+    namespace: NamespaceName,
+    process_id: ProcessId,
+    *,
+    offset: Annotated[int, typer.Option(min=0, help="Begin after this event id.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="The most events to show.")] = None,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Show the events of a process, oldest first: those that are left, and those in the archive.
+
+    PROGRESSOR_ARCHIVE says where the archive is; without it the history begins with what is left.
+    """
+    wanted = HistoryRange(offset, limit)
+    process = ask(settings, lambda client: client.get(namespace, process_id, range=wanted))
+    if json:
+        for event in process.history:
+            print_json(plain(event), machine=True)
+    elif process.history:
+        stdout().print(views.history_view(process.history))
+    first = process.history[0].event_id if process.history else process.first_event_id
+    if not offset and first > 1:
+        note(f"events 1 to {first - 1:,} are deleted, and not in an archive that is known here")
 
 
 @with_settings(ASKING)

@@ -23,9 +23,8 @@ from progressor.cli.options import (
     read_duration,
     with_settings,
 )
-from progressor.cli.output import clock, note, print_json, stderr, stdout, visible
+from progressor.cli.output import clock, note, print_json, stderr, stdout
 from progressor.cli.question import as_operator, ask
-from progressor.cli.status import duration
 from progressor.client.client import Client
 from progressor.config import Retention
 from progressor.deployment.database import existing_database
@@ -33,6 +32,7 @@ from progressor.deployment.settings import Settings
 from progressor.deployment.standalone import Standalone, retention_sweeper_apart
 from progressor.http.wire.models import plain
 from progressor.monitoring import KnownRetention, RetentionEstimate
+from progressor.texts import duration, visible
 
 app = typer.Typer(
     add_completion=False,
@@ -62,6 +62,12 @@ Events = Annotated[
         help="Time for which events are kept, or how many of each process: 1000.",
     ),
 ]
+Archived = Annotated[
+    bool,
+    typer.Option(
+        "--archive/--no-archive", help="Write what is deleted to the archive first (PROGRESSOR_ARCHIVE)."
+    ),
+]
 
 
 @app.command()
@@ -79,6 +85,7 @@ def set_(
     tasks: Tasks = None,
     keys: Keys = None,
     events: Events = None,
+    archived: Archived = False,
     yes: Yes = False,
     json: AsJson = False,
     settings: Settings,
@@ -88,7 +95,7 @@ def set_(
     It first shows what would be deleted, and asks.
     `progressor retention set billing.subscription --tasks 90d`
     """
-    wanted = _read(tasks, keys, events)
+    wanted = _read(tasks, keys, events, archive=archived)
 
     async def change(client: Client) -> KnownRetention:
         await client.set_retention(namespace, wanted)
@@ -172,9 +179,10 @@ async def _until_ended(client: Client, namespace: str, *, quiet: bool) -> KnownR
             await asyncio.sleep(_LOOKS)
 
 
-def _read(tasks: str | None, keys: str | None, events: str | None) -> Retention:
+def _read(tasks: str | None, keys: str | None, events: str | None, *, archive: bool = False) -> Retention:
     kept = int(events) if events is not None and events.isdecimal() else read_duration(events, "--events")
-    return Retention(tasks=read_duration(tasks, "--tasks"), keys=read_duration(keys, "--keys"), events=kept)
+    times = {"tasks": read_duration(tasks, "--tasks"), "keys": read_duration(keys, "--keys")}
+    return Retention(**times, events=kept, archive=archive)
 
 
 def _print(known: KnownRetention, *, machine: bool) -> None:
@@ -194,6 +202,10 @@ def _view(known: KnownRetention) -> Table:
     if known.keys is not None:
         rows.add_row("with a key", duration(known.keys))
     rows.add_row("events", events)
+    if known.fault is not None:
+        rows.add_row("fault", Text(f"{visible(known.fault)}; everything is kept", style="red"))
+    if known.archive:
+        rows.add_row("archive", "what is deleted is archived first")
     rows.add_row("said by", "an operator" if known.is_set else "the code of the namespace")
     if known.began_at is not None:
         until = "now" if known.ended_at is None else clock(known.ended_at)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from progressor.cli.change import print_answer
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, read_moment, with_settings
-from progressor.cli.output import clock, note, print_json, rule_text, short, stdout, visible
+from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
@@ -29,6 +29,7 @@ from progressor.schedules import (
     resume,
     trigger,
 )
+from progressor.texts import rule_text, short, visible
 
 _PAGE = 1_000
 Name = Annotated[

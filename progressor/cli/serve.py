@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from progressor.app.app import App
 from progressor.cli import apps
@@ -22,44 +27,98 @@ from progressor.cli.options import (
 from progressor.cli.runner import Runner
 from progressor.cli.service import (
     Manner,
+    OverEngine,
     children_of,
     engine_of,
+    over_engine,
     serve,
     set_up_logs,
     steps_left,
     supervise,
 )
+from progressor.client.client import Client
 from progressor.deployment.database import Database
 from progressor.deployment.link import Link
 from progressor.deployment.settings import Settings
 from progressor.deployment.standalone import Build, Standalone, scanner_apart, zombie_collector_apart
 from progressor.engine import Engine
+from progressor.errors import InvalidRequest
 from progressor.loggers import Logger
 from progressor.storage import migrations
 
+if TYPE_CHECKING:
+    from progressor.http.server.serve import ApiServer
+
 log = Logger("progressor.cli")
+
+# Where `dev` serves the console.
+_HOST, _PORT = "127.0.0.1", 8090
 
 
 @with_settings(SERVING)
-def dev(app: AppName, *, settings: Settings) -> None:
-    """Serve APP with everything in one process: workers, metrics, and a database that it migrates.
+def dev(
+    app: AppName,
+    *,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            show_default=f"{_PORT}, or a free one if that is taken",
+            help="Port of the console, on 127.0.0.1.",
+        ),
+    ] = None,
+    settings: Settings,
+) -> None:
+    """Serve APP with everything in one process: workers, console, metrics, a database that it migrates.
 
-    The database is that of PROGRESSOR_DATABASE_URL or, if that is not set, an embedded PostgreSQL.
+    The database is that of PROGRESSOR_DATABASE_URL or, if that is not set, an embedded PostgreSQL. The
+    console is there with the extra web.
     """
     if settings.metrics_port is None:
         settings = settings.model_copy(update={"metrics_port": 0})
     loaded = _load(app, settings)
 
-    def build(found: Database, _runner: Runner) -> Engine:
+    def build(found: Database, _runner: Runner) -> AbstractAsyncContextManager[OverEngine | Engine]:
         before, after = migrations.upgrade(found.dsn, schema=settings.database_schema)
         if before != after:
             log.info("database migrated", extra={"before": before, "after": after})
-        return Engine(
-            found.dsn, loaded, **settings.engine_options() | {"scanner": True, "zombie_collector": True}
-        )
+        options = settings.engine_options() | {"scanner": True, "zombie_collector": True}
+        return _with_console(Engine(found.dsn, loaded, **options), settings, port)
 
-    manner = Manner[Engine]("dev", settings.stop_grace, steps_left(settings), namespaces=loaded.namespaces)
+    manner = Manner[OverEngine | Engine](
+        "dev", settings.stop_grace, steps_left(settings), _console_of, loaded.namespaces
+    )
     serve(manner, settings, build)
+
+
+def _with_console(
+    engine: Engine, settings: Settings, port: int | None
+) -> AbstractAsyncContextManager[OverEngine | Engine]:
+    """Return the engine with the console above it; the engine alone without the extra."""
+    try:
+        from progressor.cli.api_access import console_server  # noqa: PLC0415 - an extra
+        from progressor.http.server.serve import bound  # noqa: PLC0415 - an extra
+        from progressor.web.app import make_console  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        log.info("without the console, which the extra web brings", extra={"missing": error.name})
+        return engine
+    try:
+        listener = bound(_HOST, _PORT if port is None else port)
+    except InvalidRequest:
+        if port is not None:
+            raise
+        listener = bound(_HOST, 0)
+
+    def over(client: Client) -> ApiServer:
+        return console_server(client, settings, make_console, host=_HOST, port=0, listener=listener)
+
+    return over_engine(engine, over, listener)
+
+
+def _console_of(running: OverEngine | Engine) -> Mapping[str, object]:
+    return {"console": running.server.url} if isinstance(running, OverEngine) else {}
 
 
 @with_settings(SERVING)

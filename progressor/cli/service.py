@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import typer
 
@@ -32,6 +32,9 @@ from progressor.deployment.supervisor import CannotStart, Supervisor
 from progressor.engine import Engine
 from progressor.handlers.namespace import Namespace
 from progressor.loggers import Logger
+
+if TYPE_CHECKING:
+    from progressor.http.server.serve import ApiServer
 
 log = Logger("progressor.cli")
 
@@ -114,6 +117,36 @@ def serve(manner: Manner[S], settings: Settings, build: Build[S], link: Link | N
                 warn_of_polls(settings)
 
         runner.run(build(found, runner), started)
+
+
+class OverEngine(NamedTuple):
+    """A server that serves HTTP, and the engine below it if this OS process runs handlers."""
+
+    server: ApiServer
+    engine: Engine | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client of both."""
+        return self.server.client
+
+    @property
+    def busy(self) -> int:
+        """The number of steps that run."""
+        return 0 if self.engine is None else self.engine.busy
+
+
+@asynccontextmanager
+async def over_engine(
+    engine: AbstractAsyncContextManager[Engine],
+    over: Callable[[Client], ApiServer],
+    listener: socket.socket,
+) -> AsyncIterator[OverEngine]:
+    """Serve HTTP above the engine: the last requests are answered while steps still run."""
+    # Closed here too, in case that the engine does not start.
+    with closing(listener):
+        async with engine as running, over(running.client) as server:
+            yield OverEngine(server, running)
 
 
 def engine_of(
@@ -207,7 +240,7 @@ def supervise(
 
 def _say_started(manner: Manner[S], service: S, found: Database, monitor: Monitor | None) -> None:
     if manner.namespaces is not None and stderr().is_terminal:
-        banner(manner.namespaces, found, monitor)
+        banner(manner.namespaces, found, monitor, manner.facts(service))
         return
     facts = {"command": manner.command, "database": found.shown, **manner.facts(service)}
     log.info("serving", extra={**facts, **_places(monitor)})

@@ -13,18 +13,17 @@ from rich.live import Live
 from rich.text import Text
 
 from progressor.cli.options import ASKING, AsJson, with_settings
-from progressor.cli.output import clock, note, print_json, stdout, visible
+from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.http.wire.models import plain
-from progressor.monitoring import MOST_COUNTED, Mailbox, NamespaceStatus, Waiting, WaitingRequests
+from progressor.monitoring import Mailbox, NamespaceStatus, Waiting, WaitingRequests
+from progressor.texts import count, duration, through, visible
 
 # Seconds between two reads with --watch.
 _EVERY = 2.0
-# A number of units; a longer time is shown in the next larger unit.
-_ENOUGH = 120
 _COLUMNS = (
     *("NAMESPACE", "WAITING", "THROUGH IN", "TIMERS", "RUNNING", "STEPS/MIN", "STARTED/MIN", "BROKEN"),
     *("WORKERS", "NEXT TIMER"),
@@ -135,28 +134,7 @@ def waiting(found: WaitingRequests | Mailbox) -> Text:
     return Text(f"{found.requests:,}{more} for {duration(found.age)}")
 
 
-def through(time: timedelta | None, *, at_least: bool) -> str:
-    """Return the time that waiting requests will take, as text; `unknown` for None."""
-    if time is None:
-        return "unknown"
-    return f"{duration(time)}{' or more' if at_least else ''}"
-
-
 def _timers(timers: Waiting) -> Text:
     if not timers.tasks:
         return Text("0")
     return Text(f"{count(timers.tasks)} for {duration(timers.age)}")
-
-
-def count(number: int) -> str:
-    """Return a count as text, 1,000+ above its bound."""
-    return f"{MOST_COUNTED:,}+" if number > MOST_COUNTED else f"{number:,}"
-
-
-def duration(age: timedelta) -> str:
-    """Return a duration as text, in the smallest unit with fewer than 120 of them."""
-    seconds = age.total_seconds()
-    for unit, name in ((1, "s"), (60, "min"), (3600, "h")):
-        if seconds < _ENOUGH * unit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds / 86_400:.0f} d"

@@ -21,10 +21,10 @@ from progressor.cli.options import (
     read_moment,
     with_settings,
 )
-from progressor.cli.output import visible
 from progressor.cli.question import ask
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
+from progressor.texts import visible
 from progressor.timers import SetTimer
 from progressor.timers.recurrence import CatchUp, Drift
 

@@ -14,11 +14,12 @@ import typer
 from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, Yes, confirm, read_duration, with_settings
-from progressor.cli.output import clock, note, print_json, stdout, visible
+from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
 from progressor.rights import Scope, Token
+from progressor.texts import visible
 
 app = typer.Typer(
     add_completion=False,

@@ -12,14 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from progressor.calendars import json_of
-from progressor.cli.output import clock, rule_text, short, shown, visible
-from progressor.cli.status import through, waiting
+from progressor.cli.output import clock
+from progressor.cli.status import waiting
 from progressor.cli.tables import Listing
 from progressor.client.results import TraceEntry
 from progressor.handlers.process import Process
 from progressor.http.wire.models import state_of
 from progressor.model import Event, ProcessStatus, TaskStatus, Timer, TimerStatus
 from progressor.monitoring import Mailbox
+from progressor.texts import rule_text, short, shown, through, visible
 
 _STYLES = {
     ProcessStatus.INIT.value: "yellow",
@@ -57,7 +58,7 @@ def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event
         "events",
         f"{process.last_event_id}, {len(events)} shown" + (f", {deleted} deleted" if deleted else ""),
     )
-    return Group(rows, _history(events)) if events else rows
+    return Group(rows, history_view(events)) if events else rows
 
 
 def _mailbox(mailbox: Mailbox) -> Text:
@@ -67,7 +68,8 @@ def _mailbox(mailbox: Mailbox) -> Text:
     return waiting(mailbox).append(f", through in {through_in}")
 
 
-def _history(events: Sequence[Event]) -> Listing:
+def history_view(events: Sequence[Event]) -> Listing:
+    """Return events for people, a row each."""
     listing = Listing("id", "time", "event", "payload", "task")
     for event in events:
         listing.add(
@@ -114,6 +116,8 @@ def _details(entry: TraceEntry) -> Text:
         parts.append(Text(f"events: {names}", style="cyan"))
     if entry.priority:
         parts.append(Text(f"priority {entry.priority}", style="dim"))
+    if entry.trace_id is not None:
+        parts.append(Text(f"trace {entry.trace_id}", style="dim"))
     if entry.expires_at is not None:
         parts.append(Text(f"expires at {clock(entry.expires_at)}", style="dim"))
     if entry.redoes is not None:

@@ -49,10 +49,7 @@ class AdminMethods:
         Raise NamespaceNotFound if the namespace is not known.
         """
         await self._set_paused(namespace, False)
-        lease_age = self._node.options.lease_age
-        for worker in await self._node.storage.live_workers(namespace, lease_age):
-            for kind in KINDS:
-                self._node.wake_worker(worker.worker_id, namespace, kind)
+        await self._node.wake_workers(namespace, *KINDS)
 
     async def _set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> None:
         check_namespace(namespace)
@@ -129,8 +126,7 @@ class AdminMethods:
         act = self._node.act(AuditVerb.SET_GROUP_LIMIT)
         if not await self._node.storage.set_group_limit(namespace, group, limit, act=act):
             raise await namespace_not_found(self._node, namespace)
-        for worker in await self._node.storage.live_workers(namespace, self._node.options.lease_age):
-            self._node.wake_worker(worker.worker_id, namespace, "calls")
+        await self._node.wake_workers(namespace, "calls")
 
     async def retention(self, namespace: str) -> KnownRetention:
         """Return for how long a namespace keeps what has ended, and the last walk that deleted the rest.

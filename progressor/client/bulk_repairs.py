@@ -17,9 +17,10 @@ from progressor.acts import AuditVerb
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.requests import SIMPLE_REPAIR
+from progressor.codecs.codec import ANY_PROCESS
 from progressor.errors import BulkNotFound, InvalidRequest
-from progressor.inputs import check_count, check_namespace, check_text
-from progressor.model import LAST_ID, TaskType
+from progressor.inputs import LAST_ID, check_count, check_namespace, check_text
+from progressor.model import TaskType
 from progressor.node.node import Node
 from progressor.rights import check_patterns
 from progressor.storage import NewBulk
@@ -66,7 +67,7 @@ class BulkRepairing:
             TaskType.REPAIR, namespace, "bulk", None if simple else args, idempotency_key, None, name
         )
         asked = [namespace, detail_like, handler, simple, redo, pace, request.request_hash.hex()]
-        sealed = await self._dispatcher.sealed(request)
+        sealed = await self._dispatcher.sealed(request._replace(process_id=ANY_PROCESS))
         made = await self._node.storage.make_bulk(
             NewBulk(
                 namespace=namespace,

@@ -21,22 +21,28 @@ from progressor.client.admin import AdminMethods
 from progressor.client.asks import Timeout
 from progressor.client.bulk_repairs import BulkRepairing
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found
+from progressor.client.feed.administration import SubscriptionAdmin
+from progressor.client.feed.following import Following
 from progressor.client.handle import ProcessClient, ProcessHandle
-from progressor.client.imports import import_of
 from progressor.client.reader import Reader
 from progressor.client.results import Health, Page, TraceEntry
 from progressor.client.tokens import Tokens
+from progressor.client.transfers.put import import_of
+from progressor.client.transfers.whole import Transferring
+from progressor.client.watches.process_watch import Watches
+from progressor.client.watches.watching import Watching
+from progressor.codecs.codec import Codec, PlacedCodec
 from progressor.config import ConnectionOptions
 from progressor.errors import (
     ProcessAlreadyExists,
     ProcessNotFound,
     ProgressorError,
 )
-from progressor.handlers.codec import Codec, Wire
+from progressor.handlers.codec import Wire
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process, StateT
-from progressor.inputs import check_namespace, check_text
-from progressor.model import HistoryRange, Metadata
+from progressor.inputs import HistoryRange, check_namespace, check_text
+from progressor.model import Metadata
 from progressor.monitoring import Mailbox
 from progressor.node.node import Node
 from progressor.storage import TimerFilter, TraceRange
@@ -49,7 +55,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client(ProcessClient, AdminMethods, BulkRepairing):
+class Client(
+    Watching, ProcessClient, AdminMethods, BulkRepairing, Following, SubscriptionAdmin, Transferring
+):
     """The processes of one database: `async with Client("postgresql://…") as client: …`.
 
     A client connects when it is entered, or else at its first request, on the event loop of that request;
@@ -72,7 +80,7 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         dsn: str,
         namespaces: App | Iterable[Namespace] = (),
         *,
-        codec: Codec | None = None,
+        codec: Codec | PlacedCodec | None = None,
         **options: Any,
     ) -> None:
         pools = Pools()
@@ -83,7 +91,7 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         self,
         node: Node,
         namespaces: App | Iterable[Namespace],
-        codec: Codec | None,
+        codec: Codec | PlacedCodec | None,
         *,
         pools: Pools,
     ) -> None:
@@ -92,6 +100,7 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
         self._dispatcher = Dispatcher(node, self._namespaces, Wire(codec), pools)
         self.tokens = Tokens(node)
         self.reader = Reader(node, self._dispatcher, self._namespaces)
+        self.watches = Watches(node, self._dispatcher, self.reader)
 
     async def __aenter__(self) -> Self:
         try:
@@ -204,9 +213,10 @@ class Client(ProcessClient, AdminMethods, BulkRepairing):
 
         Raise ProcessNotFound if there is no such process, and InvalidRequest for both `limit` and `last`.
         """
-        part = await self.reader.trace(TraceRange(namespace, process_id, after, None, limit, last))
+        of = TraceRange(namespace, process_id, after, None, limit, last)
+        part = await self.reader.trace(of)
         wire = await self._dispatcher.wire_of(namespace)
-        return [TraceEntry.of(row, wire) for row in part.rows]
+        return [TraceEntry.of(row, wire, of) for row in part.rows]
 
     async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
         """Return how many requests wait on a process, for how long, and when they will be through.

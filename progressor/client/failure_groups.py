@@ -54,6 +54,22 @@ def normalised(error: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
+def bulk_filter_of(handler: str) -> str | None:
+    """Return the handler of a group as bulks name it, by its call or its type; None if no task failed."""
+    task_type, _, name = handler.partition(" ")
+    if task_type == "put":
+        return None
+    return name if task_type in ("call", "notify") else task_type
+
+
+def pattern_of(message: str) -> str:
+    """Return the pattern of SQL's LIKE for the messages of a group, of which this is the normalised one."""
+    text = message.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    for stands_for_more in ("<id>", "<n>", "'…'"):
+        text = text.replace(stands_for_more, "%")
+    return text.removesuffix("…") + "%" if text.endswith("…") else text
+
+
 def grouped(failures: Iterable[Failed]) -> list[FailureGroup]:
     """Return failures in their groups, the largest first."""
     groups: dict[tuple[str, str, str, str], FailureGroup] = {}

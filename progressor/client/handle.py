@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from progressor.client.asks import Timeout
 from progressor.client.requests import CallOptions, Options, Requesting, StartOptions
-from progressor.client.results import TraceEntry
+from progressor.client.results import ProcessChange, TraceEntry
 from progressor.client.submits import Submitting
 from progressor.client.timers import Timing
 from progressor.errors import InvalidRequest
@@ -27,8 +27,8 @@ from progressor.handlers.served import (
     R,
     served_by,
 )
-from progressor.inputs import check_namespace, check_text
-from progressor.model import HistoryRange, Metadata, TaskType
+from progressor.inputs import HistoryRange, check_namespace, check_text
+from progressor.model import Metadata, TaskType
 from progressor.monitoring import Mailbox
 from progressor.timers import TimerChange
 
@@ -85,6 +85,12 @@ class ProcessClient(Requesting, Submitting, Timing, ABC):
 
         Raise ProcessAlreadyExists if the id is taken, and InvalidRequest for a value that cannot be put.
         """
+
+    @abstractmethod
+    def watch(
+        self, namespace: str, process_id: str, *, after: str | None = None, state: bool = False
+    ) -> AsyncIterator[ProcessChange]:
+        """Return a process as its steps are committed: `async for change in client.watch(…): …`."""
 
     @abstractmethod
     async def trace(
@@ -177,6 +183,10 @@ class ProcessHandle(Generic[StateT]):
         """Do as `get` of the client; the state is of the type that the handle's namespace declares."""
         process = await self.client.get(self.namespace, self.process_id, range=range, timeout=timeout)
         return process if self._of is None else self._of.typed(process)
+
+    def watch(self, *, after: str | None = None, state: bool = False) -> AsyncIterator[ProcessChange]:
+        """Do as `watch` of the client."""
+        return self.client.watch(self.namespace, self.process_id, after=after, state=state)
 
     @overload
     async def start(self, function: Async[A, R], args: A, /, **options: Unpack[StartOptions]) -> R: ...

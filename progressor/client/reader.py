@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any, NamedTuple, get_args
 
 from progressor.client.dispatch.dispatcher import Dispatcher, not_answered
@@ -16,8 +17,22 @@ from progressor.errors import HistoryTruncated, InvalidRequest, ProcessNotFound
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
-from progressor.inputs import check_count, check_moment, check_namespace, check_text, names_like
-from progressor.model import LAST_ID, Event, HistoryRange, Metadata, ProcessStatus, Snapshot
+from progressor.inputs import (
+    LAST_ID,
+    HistoryRange,
+    check_count,
+    check_moment,
+    check_namespace,
+    check_text,
+    names_like,
+)
+from progressor.model import (
+    Event,
+    Metadata,
+    ProcessStatus,
+    Snapshot,
+)
+from progressor.monitoring import LoadSample
 from progressor.node.node import Node
 from progressor.storage import MOST_ITEMS, ROOM, TaskRef, TaskRow, TimerFilter, TraceRange, Wanted
 
@@ -49,6 +64,13 @@ class Reader:
         wire = await self._dispatcher.wire_of(snapshot.namespace)
         return Process(snapshot, wire=RAW, shape=None) if wire is RAW else Process(snapshot, wire=wire)
 
+    async def standing(self, namespace: str, process_id: str) -> Snapshot:
+        """Return a process as it is, also while its init runs; raise ProcessNotFound."""
+        check_namespace(namespace)
+        check_text("process_id", process_id)
+        await self._node.connected()
+        return await self._dispatcher.found(namespace, process_id)
+
     async def process(
         self,
         namespace: str,
@@ -62,37 +84,81 @@ class Reader:
         Raise ProcessNotFound, ReplyTimeout if the init is not over within `seconds`, and StorageUnavailable
         if PostgreSQL does not answer within them.
         """
-        check_namespace(namespace)
-        check_text("process_id", process_id)
         if wanted is not None and not isinstance(wanted, HistoryRange):
             raise InvalidRequest("range must be a HistoryRange or None", field="range")
         snapshot: Snapshot | None = None
         try:
             async with asyncio.timeout(seconds):
-                await self._node.connected()
-                snapshot = await self._dispatcher.found(namespace, process_id)
+                snapshot = await self.standing(namespace, process_id)
                 if snapshot.status is ProcessStatus.INIT:
                     snapshot = await self._dispatcher.initialised(snapshot)
                 if wanted is None:
                     return snapshot
-                return snapshot._replace(history=await self.events(snapshot, wanted))
+                return await self.with_history(snapshot, wanted)
         except TimeoutError:
             if snapshot is None or snapshot.status is not ProcessStatus.INIT:
                 raise not_answered(seconds, self._node.storage.outage.cause) from None
             init = TaskRef(namespace, snapshot.process_no, 0)
             raise await self._dispatcher.no_reply(init, process_id) from None
 
-    async def events(
+    async def with_history(
         self, snapshot: Snapshot, wanted: HistoryRange, *, room: int | None = None
+    ) -> Snapshot:
+        """Return a process with a range of the history it had when it was read, archived events included.
+
+        What a retention deletes between the two reads is gone from both: `first_event_id` says so. Raise
+        HistoryTruncated if the range begins below the first event that is left anywhere.
+        """
+        while True:
+            found = await self._from_both(snapshot, wanted, room)
+            if _is_whole(found, wanted, snapshot, room):
+                return snapshot._replace(history=found)
+            # What a retention deletes meanwhile is in the archive by now.
+            now = await (await self._node.reads()).process(snapshot.namespace, snapshot.process_id)
+            if now is None or now.life != snapshot.life or now.first_event_id <= snapshot.first_event_id:
+                return snapshot._replace(history=found)
+            snapshot = snapshot._replace(first_event_id=now.first_event_id)
+
+    async def _from_both(
+        self, snapshot: Snapshot, wanted: HistoryRange, room: int | None
     ) -> tuple[Event, ...]:
-        """Return a range of the history that a process had when it was read; raise HistoryTruncated."""
-        reads, first, last = await self._node.reads(), snapshot.first_event_id, snapshot.last_event_id
-        begin = wanted.offset + (1 if wanted.direction == "forward" else -1)
-        if wanted.offset and begin < first > 1:
-            raise HistoryTruncated(snapshot.namespace, snapshot.process_id, first_event_id=first)
+        """Return a range of the history from the archive and the database, read one after the other."""
+        first, is_forward = snapshot.first_event_id, wanted.direction == "forward"
+        if is_forward and wanted.offset >= first - 1:
+            return await self._left(snapshot, wanted, room)
+        newer = () if is_forward else await self._left(snapshot, wanted, room)
+        rest = _rest(wanted, newer)
+        if first == 1 or rest.limit == 0 or (newer and newer[-1].event_id > first):
+            return newer
+        older = await self._archived(snapshot)
+        known = older[0].event_id if older else first
+        if wanted.offset and wanted.offset + (1 if is_forward else -1) < known > 1:
+            raise HistoryTruncated(snapshot.namespace, snapshot.process_id, first_event_id=known)
+        if not is_forward:
+            below = [each for each in older[::-1] if not wanted.offset or each.event_id < wanted.offset]
+            return (*newer, *_first_of(below, rest.limit, room))
+        found = _first_of([each for each in older if each.event_id > wanted.offset], wanted.limit, room)
+        is_all = not found or found[-1].event_id == first - 1
+        return (*found, *await self._left(snapshot, _rest(wanted, found), room)) if is_all else found
+
+    async def _left(self, snapshot: Snapshot, wanted: HistoryRange, room: int | None) -> tuple[Event, ...]:
+        """Return a range of the events that stand in the database."""
+        reads, last = await self._node.reads(), snapshot.last_event_id
         if room is None:
             return await reads.history(snapshot.life, wanted, last=last)
         return await reads.events(snapshot.life, wanted, last=last, room=room)
+
+    async def _archived(self, snapshot: Snapshot) -> list[Event]:
+        """Return the archived events up to the first that is left, without a gap before it."""
+        archive = self._node.archive
+        if archive is None:
+            return []
+        found = await archive.events(snapshot.namespace, snapshot.process_id, snapshot.created_at)
+        older = {each.event_id: each for each in found if each.event_id < snapshot.first_event_id}
+        first = snapshot.first_event_id
+        while first - 1 in older:
+            first -= 1
+        return [older[event_id] for event_id in range(first, snapshot.first_event_id)]
 
     async def trace(self, of: TraceRange, *, room: int | None = None) -> Part:
         """Return tasks of a process, in their order; raise ProcessNotFound if there is no such process."""
@@ -122,6 +188,11 @@ class Reader:
         rest = of._replace(before=found[0].task_id, last=of.last - len(found))
         rows, has_more = await (await self._node.reads()).trace(rest, room=ROOM)
         return Part(rows + found, has_more)
+
+    async def samples(self, namespaces: Sequence[str], *, within: timedelta) -> list[LoadSample]:
+        """Return the load of these namespaces together, a sample for each minute of this time up to now."""
+        await self._node.connected()
+        return await self._node.storage.samples(namespaces, within=within)
 
     async def search(
         self,
@@ -165,3 +236,39 @@ class Reader:
         if not snapshots and namespace is not None:
             await self._dispatcher.check_namespace(namespace)
         return snapshots, following
+
+
+def _is_whole(found: Sequence[Event], wanted: HistoryRange, snapshot: Snapshot, room: int | None) -> bool:
+    """Return True if nothing of a range was deleted between its reads."""
+    ids, first, last = [each.event_id for each in found], snapshot.first_event_id, snapshot.last_event_id
+    is_forward = wanted.direction == "forward"
+    step, end = (1, last) if is_forward else (-1, first)
+    begin = (
+        max(wanted.offset + 1, first)
+        if is_forward
+        else min(last, wanted.offset - 1 if wanted.offset else last)
+    )
+    if not ids:
+        return wanted.limit == 0 or not first <= begin <= last
+    if ids != list(range(ids[0], ids[0] + step * len(ids), step)) or (begin - ids[0]) * step < 0:
+        return False
+    is_full = len(ids) == wanted.limit or (room is not None and is_forward)
+    return is_full or (end - ids[-1]) * step <= 0
+
+
+def _rest(wanted: HistoryRange, found: Sequence[Event]) -> HistoryRange:
+    """Return what is left of a range behind these events of it."""
+    if not found:
+        return wanted
+    limit = None if wanted.limit is None else wanted.limit - len(found)
+    return HistoryRange(found[-1].event_id, limit, wanted.direction)
+
+
+def _first_of(events: Sequence[Event], limit: int | None, room: int | None) -> tuple[Event, ...]:
+    """Return the first of these events: up to a limit, and as many as have room, but one at least."""
+    chosen = events if limit is None else events[:limit]
+    if room is None:
+        return tuple(chosen)
+    sizes = accumulate(len(each.payload) for each in chosen)
+    fitting = sum(size <= room for size in sizes)
+    return tuple(chosen[: max(1, fitting)])

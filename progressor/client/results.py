@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
+from progressor.codecs.codec import Owner, Owning
 from progressor.errors import (
     Expired,
     HandlerFailed,
@@ -37,9 +38,12 @@ from progressor.storage import (
     TaskRef,
     TaskRow,
 )
+from progressor.trace_context import trace_id_of
 
 Read = Callable[[bytes], Any]
 """A function that reads an answer from its JSON."""
+WatchedStatus = Literal["init", "running", "error", "removed"]
+"""The status of a process that is watched."""
 
 
 class Receipt(NamedTuple):
@@ -67,7 +71,8 @@ class TraceEntry:
     """One task of a trace, its values decoded as its namespace has them. `name` is the call's.
 
     `redoes` is the task that it runs again, `redone_by` the one that runs it again. Of a recurring timer
-    `args` is the rule. `expires_at` is None for a request without an expiry.
+    `args` is the rule. `expires_at` is None for a request without an expiry. `trace_id` is that of the W3C
+    trace in which it was made, None without one.
     """
 
     task_id: int
@@ -90,36 +95,56 @@ class TraceEntry:
     redone_by: int | None = None
     expires_at: datetime | None = None
     priority: int = 0
+    trace_id: str | None = None
 
     @classmethod
-    def of(cls, row: TaskRow, wire: Wire) -> TraceEntry:
-        decode = wire.decode_any
+    def of(cls, row: TaskRow, wire: Wire, of: Owning) -> TraceEntry:
+        """Return a task of a process, as it is stored, with its values decoded."""
         # The rule of a timer is the engine's own, and in no codec.
-        decode_args = JSON.decode_any if wire.is_coded and row.task_type.is_timer else decode
+        decode_args = JSON.decode_any if wire.is_coded and row.task_type.is_timer else wire.decode_any
         refused = row.status is TaskStatus.ERROR
         return cls(
             task_id=row.task_id,
             task_type=row.task_type,
             status=row.status,
             name=row.name,
-            args=decode_args(row.args),
+            args=decode_args(row.args, "args", of),
             # The response of a refused task holds the rejection; its text is the error.
-            response=None if refused else decode(row.response),
+            response=None if refused else wire.decode_any(row.response, "response", of),
             error=row.error,
             idempotency_key=row.idempotency_key,
-            context=decode(row.context),
+            context=wire.decode_any(row.context, "context", of),
             scheduled_time=row.scheduled_time,
             running_time=row.running_time,
             finished_time=row.finished_time,
             attempts_count=row.attempts_count,
             last_retry_interval=row.last_retry_interval,
             worker_id=row.worker_id,
-            events=tuple(map(wire.event, row.events)),
+            events=tuple(wire.event(each, of) for each in row.events),
             redoes=redone_with(row.idempotency_key),
             redone_by=row.redone_by,
             expires_at=row.expires_at,
             priority=row.priority,
+            trace_id=None if row.trace is None else trace_id_of(row.trace),
         )
+
+
+class ProcessChange(NamedTuple):
+    """A watched process as it was committed, with its events since the change before.
+
+    `position` is a text to go on behind it. `status` is `init`, `running`, `error` (`detail` says what
+    failed), or `removed`, which is the last. `last_event_id` is that of the last event that was told.
+    `state` is None unless it was asked for.
+    """
+
+    position: str
+    namespace: str
+    process_id: str
+    status: WatchedStatus
+    events: tuple[Event, ...]
+    last_event_id: int
+    detail: str | None
+    state: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +233,13 @@ def response_of(
     process_id: str, task: TaskRef, answer: TaskOutcome, wire: Wire, read: Read | None = None
 ) -> Any:
     """Return the response of a final task of this process, as `read` reads its JSON, or raise its error."""
-    namespace = task.namespace
+    namespace, owner = task.namespace, Owner(task.namespace, process_id)
     if answer.status is None:
         raise not_there(process_id, task, answer.gone)
     if answer.status is TaskStatus.FINISHED:
         if read is not None and answer.response is not None:
-            return read(wire.unseal(answer.response))
-        return wire.decode_any(answer.response)
+            return read(wire.unseal(answer.response, "response", owner))
+        return wire.decode_any(answer.response, "response", owner)
     if answer.status is TaskStatus.CANCELLED:
         if task.idempotency_key is None:
             # Only timers have no key. A break does not cancel them, so the process may not be broken.

@@ -115,7 +115,7 @@ def _read(
     groups: dict[tuple[str, str], FaultGroup],
 ) -> None:
     sample.states += 1
-    faults = state_faults(process.aux_state, wire=namespace.wire, shape=namespace.shape)
+    faults = state_faults(process.aux_state, wire=namespace.wire, shape=namespace.shape, of=process)
     sample.unreadable += bool(faults)
     for fault in dict.fromkeys((_in_any_item(each.field), each.rule) for each in faults):
         group = groups.setdefault(fault, FaultGroup(*fault))

@@ -10,8 +10,9 @@ import asyncio
 import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import WeakSet
@@ -19,12 +20,18 @@ from weakref import WeakSet
 from progressor.app.app import App, app_of
 from progressor.client.asks import Timeout
 from progressor.client.client import Client
+from progressor.client.feed.events import FeedEvent
+from progressor.client.feed.positions import Start
+from progressor.client.feed.subscription import Subscription
+from progressor.client.feed.sync_subscription import SyncSubscription
 from progressor.client.handle import ProcessHandle
+from progressor.client.results import ProcessChange
+from progressor.codecs.codec import Codec, PlacedCodec
 from progressor.errors import StorageUnavailable
-from progressor.handlers.codec import Codec
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process, StateT
-from progressor.model import HistoryRange
+from progressor.inputs import HistoryRange
+from progressor.model import FeedKind
 from progressor.supervision import keep_thread
 
 P = ParamSpec("P")
@@ -76,7 +83,7 @@ class SyncClient:
         dsn: str,
         namespaces: App | Iterable[Namespace] = (),
         *,
-        codec: Codec | None = None,
+        codec: Codec | PlacedCodec | None = None,
         **options: Any,
     ) -> None:
         app = app_of(namespaces)
@@ -162,6 +169,64 @@ class SyncClient:
         """
         return SyncProcessHandle(self, namespace, process_id)
 
+    def subscribe(
+        self,
+        *,
+        namespaces: Iterable[str] | None = None,
+        events: Iterable[str] | None = None,
+        kinds: Iterable[FeedKind] = ("event",),
+        after: Start = "latest",
+    ) -> Iterator[FeedEvent]:
+        """Return what processes do, as Client.subscribe does, for a plain `for`."""
+
+        async def begin(client: Client) -> AsyncIterator[FeedEvent]:
+            return client.subscribe(namespaces=namespaces, events=events, kinds=kinds, after=after)
+
+        return self._each(self.run(begin))
+
+    def subscription(
+        self,
+        name: str,
+        *,
+        namespaces: Iterable[str] | None = None,
+        events: Iterable[str] | None = None,
+        kinds: Iterable[FeedKind] = ("event",),
+        start: Start = "latest",
+        slices: int | None = None,
+        lease_age: timedelta = timedelta(seconds=10),
+    ) -> SyncSubscription:
+        """Return a reader of a durable subscription, as Client.subscription does, for a plain `with`."""
+
+        async def made(client: Client) -> Subscription:
+            return client.subscription(
+                name,
+                namespaces=namespaces,
+                events=events,
+                kinds=kinds,
+                start=start,
+                slices=slices,
+                lease_age=lease_age,
+            )
+
+        return SyncSubscription(self.run, self.run(made))
+
+    def watch(
+        self, namespace: str, process_id: str, *, after: str | None = None, state: bool = False
+    ) -> Iterator[ProcessChange]:
+        """Return a process as its steps are committed, as Client.watch does, for a plain `for`."""
+
+        async def begin(client: Client) -> AsyncIterator[ProcessChange]:
+            return client.watch(namespace, process_id, after=after, state=state)
+
+        return self._each(self.run(begin))
+
+    def _each(self, items: AsyncIterator[T]) -> Iterator[T]:
+        async def following(_: Client) -> T | None:
+            return await anext(items, None)
+
+        while (item := self.run(following)) is not None:
+            yield item
+
     start = _blocking(Client.start)
     call = _blocking(Client.call)
     notify = _blocking(Client.notify)
@@ -182,6 +247,8 @@ class SyncClient:
     fire_timer = _blocking(Client.fire_timer)
     get = _blocking(Client.get)
     put = _blocking(Client.put)
+    export_processes = _blocking(Client.export_processes)
+    import_processes = _blocking(Client.import_processes)
     trace = _blocking(Client.trace)
     mailbox = _blocking(Client.mailbox)
     search = _blocking(Client.search)
@@ -206,6 +273,15 @@ class SyncClient:
     status = _blocking(Client.status)
     errors = _blocking(Client.errors)
     audit = _blocking(Client.audit)
+    forward = _blocking(Client.forward)
+    project = _blocking(Client.project)
+    subscriptions = _blocking(Client.subscriptions)
+    parked = _blocking(Client.parked)
+    retry_parked = _blocking(Client.retry_parked)
+    skip_parked = _blocking(Client.skip_parked)
+    park_failing = _blocking(Client.park_failing)
+    move_subscription = _blocking(Client.move_subscription)
+    remove_subscription = _blocking(Client.remove_subscription)
 
 
 class SyncProcessHandle(Generic[StateT]):
@@ -227,6 +303,11 @@ class SyncProcessHandle(Generic[StateT]):
         return self.client.run(
             lambda inner: inner.process(self.of, self.process_id).get(range=range, timeout=timeout)
         )
+
+    def watch(self, *, after: str | None = None, state: bool = False) -> Iterator[ProcessChange]:
+        """Do as `watch` of the client."""
+        name: Any = getattr(self.of, "name", self.of)
+        return self.client.watch(name, self.process_id, after=after, state=state)
 
     start = _blocking_on(ProcessHandle.start)
     call = _blocking_on(ProcessHandle.call)

@@ -2,7 +2,8 @@
 
 The code base logs to the standard library's loggers, constant messages with fields through `extra`; this
 is the only module that knows structlog. Rule: passwords are struck out of every line, also of other
-libraries, and a traceback shows code, never the values of variables.
+libraries, and a traceback shows code, never the values of variables. A line that a handler writes, by the
+standard library or by structlog, names its step.
 """
 
 from __future__ import annotations
@@ -10,14 +11,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
+from types import FrameType
 from typing import Literal, TextIO
 
 import structlog
 from structlog.dev import Column, ConsoleRenderer, KeyValueColumnFormatter, plain_traceback
-from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
+from structlog.stdlib import (
+    BoundLogger,
+    ExtraAdder,
+    PositionalArgumentsFormatter,
+    ProcessorFormatter,
+    add_log_level,
+    add_logger_name,
+    filter_by_level,
+)
 from structlog.types import EventDict, Processor, WrappedLogger
 
 from progressor.deployment.log_writer import LogWriter
+from progressor.handlers.running.log_fields import log_fields
 from progressor.loggers import message_of, one_word, without_passwords
 
 # Libraries whose "info" is about their own internals: they log from "warning" on.
@@ -48,14 +60,22 @@ def set_up(
     terminal = target.isatty()
     colours = terminal and "NO_COLOR" not in os.environ
     readable = form == "console" or (form == "auto" and terminal)
+    facts = [*_facts(readable=readable), *_of_child(child)]
     handler = LogWriter(target)
     handler.setFormatter(
         ProcessorFormatter(
             pass_foreign_args=True,
             use_get_message=False,
-            foreign_pre_chain=[*_facts(readable=readable), *_of_child(child)],
+            foreign_pre_chain=[
+                # Our fields are set first, so that no field of a caller can pass for one of them.
+                _constant_message,
+                structlog.processors.EventRenamer("message"),
+                ExtraAdder(),
+                *facts,
+            ],
             processors=[
                 ProcessorFormatter.remove_processors_meta,
+                _of_step,
                 *(_console(colours=colours) if readable else _json()),
             ],
         )
@@ -69,6 +89,8 @@ def set_up(
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(capture=True)
+    if not structlog.is_configured() or structlog.get_config()["logger_factory"] is _logger_named:
+        _send_structlog(facts)
 
 
 def flush() -> None:
@@ -80,14 +102,51 @@ def flush() -> None:
 def _facts(*, readable: bool) -> list[Processor]:
     fmt = "%H:%M:%S" if readable else "iso"
     return [
-        # Our fields are set first, so that no field of a caller can pass for one of them.
-        _constant_message,
-        structlog.processors.EventRenamer("message"),
-        ExtraAdder(),
         add_log_level,
         add_logger_name,
         structlog.processors.TimeStamper(fmt=fmt, utc=not readable, key="timestamp"),
     ]
+
+
+def _send_structlog(facts: Sequence[Processor]) -> None:
+    """Have the lines of structlog, for code that has not set it up itself, go where all others go."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            filter_by_level,
+            PositionalArgumentsFormatter(),
+            structlog.processors.EventRenamer("message"),
+            *facts,
+            ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=BoundLogger,
+        logger_factory=_logger_named,
+    )
+
+
+def _logger_named(*names: str) -> logging.Logger:
+    """Return the logger of a name; without one that of the module whose code logs.
+
+    LoggerFactory of structlog would set the class of all loggers of this OS process.
+    """
+    if names:
+        return logging.getLogger(names[0])
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as logging itself finds its caller
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in (
+        "structlog",
+        "progressor",
+    ):
+        frame = frame.f_back
+    return logging.getLogger(None if frame is None else frame.f_globals.get("__name__"))
+
+
+def _of_step(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Add the step whose code writes the line, unless the line names another one."""
+    fields = log_fields()
+    if fields and event.get("task_id", fields["task_id"]) == fields["task_id"]:
+        for name, value in fields.items():
+            event.setdefault(name, value)
+    return event
 
 
 def _constant_message(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -27,7 +27,7 @@ _DURATION = "Input should be a duration: seconds (1.5), ISO 8601 (PT1.5S) or hh:
 
 # PROGRESSOR_ variables that are no settings: those of this project's tests, and those that Kubernetes sets
 # in every pod beside a Service that is called "progressor", or "progressor-api".
-_OTHERS = re.compile(rf"{PREFIX}(TEST_\w+|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_\w+))")
+_OTHERS = re.compile(rf"{PREFIX}(TEST_\w+|KEYS|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_\w+))")
 # A variable …PORT of Kubernetes is known by its value: no port of ours is an address.
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 

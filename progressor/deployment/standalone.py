@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
@@ -20,6 +20,7 @@ from progressor.services.outbox_sweeper import outbox_sweeper_on
 from progressor.services.retention_sweeper import retention_sweeper_on
 from progressor.services.scanner import scanner_on
 from progressor.services.service import PeriodicService
+from progressor.services.subscription_monitor import SubscriptionMonitor
 from progressor.services.zombie_collector import zombie_collector_on
 from progressor.worker.heartbeat import Heartbeat, heartbeat_on
 from progressor.worker.pools import Pools
@@ -27,10 +28,22 @@ from progressor.worker.pools import Pools
 log = Logger("progressor.standalone")
 
 
+class Started(Protocol):
+    """A service that runs by itself between its start and its stop."""
+
+    name: str
+
+    def start(self) -> None:
+        """Begin; errors from here on are logged."""
+
+    async def stop(self) -> None:
+        """End, within seconds."""
+
+
 class Apart(NamedTuple):
     """A service, with its heartbeat if it has one, and the services beside it."""
 
-    service: PeriodicService
+    service: Started
     heartbeat: Heartbeat | None = None
     beside: Sequence[PeriodicService] = ()
 
@@ -39,8 +52,9 @@ Build = Callable[[Node, EngineOptions], Apart]
 
 
 def scanner_apart(node: Node, options: EngineOptions) -> Apart:
-    """Return a scanner of all namespaces, with a sweeper of the outbox beside it."""
-    return Apart(scanner_on(node, options), beside=[outbox_sweeper_on(node, options)])
+    """Return a scanner of all namespaces; an outbox sweeper and a subscription monitor run beside it."""
+    beside = [outbox_sweeper_on(node, options), SubscriptionMonitor(node)]
+    return Apart(scanner_on(node, options), beside=beside)
 
 
 def zombie_collector_apart(node: Node, options: EngineOptions) -> Apart:

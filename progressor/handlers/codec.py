@@ -10,15 +10,24 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from progressor.errors import InvalidRequest
+from progressor.codecs.codec import (
+    Codec,
+    Owning,
+    PlacedCodec,
+    RotatingCodec,
+    ValueKind,
+    ValuePlace,
+    placed,
+)
+from progressor.errors import InvalidRequest, Undecryptable
 from progressor.model import Event, Metadata
 
 _MAX_DEPTH = 20
@@ -29,24 +38,6 @@ _MAX_FAULTS = 5
 # Bytes; a number beyond a double's has three digits in its exponent, or so many before it.
 _SURELY_IN_RANGE = 200
 _MAY_OVERFLOW = re.compile(rb"[0-9][eE]\+?0*[1-9][0-9]{2}|[0-9]{200}")
-
-
-@runtime_checkable
-class Codec(Protocol):
-    """A codec between the JSON and the tables, for example to encrypt.
-
-    It sees state, args, responses, contexts and event payloads, but never metadata, which is searched.
-    Workers and clients of a namespace must use the same one; `decode` must read all that `encode` ever
-    wrote. If `decode` raises on a request, its caller gets InvalidRequest.
-    """
-
-    def encode(self, data: bytes, /) -> bytes:
-        """Return the bytes to store for some JSON; anything but bytes is a TypeError."""
-        ...
-
-    def decode(self, data: bytes, /) -> bytes:
-        """Return the JSON of stored bytes; anything but bytes is a TypeError."""
-        ...
 
 
 def encode(value: Any, *, field: str = "value") -> bytes | None:
@@ -75,6 +66,16 @@ def decode(data: bytes | None, *, field: str = "value") -> Any:
         return from_json(data, allow_inf_nan=False)
     except ValueError as error:
         raise InvalidRequest(f"{field} is not JSON: {error}", field=field) from None
+
+
+def decode_any(plain: bytes | None) -> Any:
+    """Return the value of bytes, or the bytes if they are no JSON; None stays None."""
+    if plain is None:
+        return None
+    try:
+        return from_json(plain, allow_inf_nan=False)
+    except ValueError:
+        return plain
 
 
 def json_object(value: Any, *, field: str) -> Metadata:
@@ -137,51 +138,61 @@ def require_in_range(data: bytes, *, field: str) -> None:
             raise InvalidRequest(f"{where} must not be larger than a double can hold", field=where)
 
 
+def breaks_process(error: Exception) -> bool:
+    """Return whether a codec's error about a request breaks its process; any other refuses the request.
+
+    Refused, it would be lost: with the key, it runs. A plain one is of a client without the codec.
+    """
+    return isinstance(error, Undecryptable) and not error.is_plain
+
+
 class Wire:
-    """The wire of one namespace: values to the bytes of its rows, and back."""
+    """The wire of one namespace: values to the bytes of its rows, and back.
 
-    __slots__ = ("_codec",)
+    Each value comes with its kind and the owner of it, a process by name: a codec may bind it to them.
+    """
 
-    def __init__(self, codec: Codec | None = None) -> None:
-        if codec is not None and not isinstance(codec, Codec):
-            raise InvalidRequest("codec must have encode and decode methods", field="codec")
-        self._codec = codec
+    __slots__ = ("_codec", "active_prefix")
+
+    def __init__(self, codec: Codec | PlacedCodec | None = None) -> None:
+        self._codec = None if codec is None else placed(codec)
+        self.active_prefix = codec.active_prefix if isinstance(codec, RotatingCodec) else None
+        """The bytes with which all values of the active key begin; None of a codec without keys."""
 
     @property
     def is_coded(self) -> bool:
         """True if a codec stands between the JSON and the tables."""
         return self._codec is not None
 
-    def seal(self, plain: bytes) -> bytes:
+    def seal(self, plain: bytes, kind: ValueKind, of: Owning) -> bytes:
         """Return JSON as it is stored; TypeError if the codec returns no bytes."""
-        return plain if self._codec is None else _bytes(self._codec.encode(plain), "encode")
-
-    def unseal(self, stored: bytes) -> bytes:
-        """Return the JSON of stored bytes; TypeError if the codec returns no bytes."""
-        return stored if self._codec is None else _bytes(self._codec.decode(stored), "decode")
-
-    def encode(self, value: Any, *, field: str = "value") -> bytes | None:
-        """Return a value as it is stored; InvalidRequest if it has no JSON form."""
-        plain = encode(value, field=field)
-        return None if plain is None else self.seal(plain)
-
-    def decode(self, stored: bytes | None, *, field: str = "value") -> Any:
-        """Return the value of stored bytes; InvalidRequest if they are not JSON."""
-        return None if stored is None else decode(self.unseal(stored), field=field)
-
-    def decode_any(self, stored: bytes | None) -> Any:
-        """Return the value of stored bytes, or the bytes if they are no JSON (a raw handler wrote them)."""
-        if stored is None:
-            return None
-        plain = self.unseal(stored)
-        try:
-            return from_json(plain, allow_inf_nan=False)
-        except ValueError:
+        if self._codec is None:
             return plain
+        return self._codec.seal(plain, ValuePlace(of.namespace, of.process_id, kind))
 
-    def event(self, stored: Event) -> Event:
+    def unseal(self, stored: bytes, kind: ValueKind, of: Owning) -> bytes:
+        """Return the JSON of stored bytes; TypeError if the codec returns no bytes."""
+        if self._codec is None:
+            return stored
+        return self._codec.unseal(stored, ValuePlace(of.namespace, of.process_id, kind))
+
+    def encode(self, value: Any, kind: ValueKind, of: Owning, *, field: str | None = None) -> bytes | None:
+        """Return a value as it is stored; InvalidRequest if it has no JSON form."""
+        plain = encode(value, field=field or kind)
+        return None if plain is None else self.seal(plain, kind, of)
+
+    def decode(self, stored: bytes | None, kind: ValueKind, of: Owning) -> Any:
+        """Return the value of stored bytes; InvalidRequest if they are not JSON."""
+        return None if stored is None else decode(self.unseal(stored, kind, of), field=kind)
+
+    def decode_any(self, stored: bytes | None, kind: ValueKind, of: Owning) -> Any:
+        """Return the value of stored bytes, or the bytes if they are no JSON (a raw handler wrote them)."""
+        return None if stored is None else decode_any(self.unseal(stored, kind, of))
+
+    def event(self, stored: Event, of: Owning) -> Event:
         """Return a stored event with its payload as a value."""
-        return replace(stored, payload=self.decode_any(stored.payload))
+        payload = self.decode_any(stored.payload, "event", of)
+        return Event(payload, stored.metadata, stored.event_id, stored.timestamp, stored.task_id)
 
 
 class RawWire(Wire):
@@ -189,10 +200,10 @@ class RawWire(Wire):
 
     __slots__ = ()
 
-    def decode(self, stored: bytes | None, *, field: str = "value") -> Any:  # noqa: ARG002  # the parent's signature
+    def decode(self, stored: bytes | None, _kind: ValueKind, _of: Owning) -> Any:
         return stored
 
-    def decode_any(self, stored: bytes | None) -> Any:
+    def decode_any(self, stored: bytes | None, _kind: ValueKind, _of: Owning) -> Any:
         return stored
 
 
@@ -258,12 +269,6 @@ def rule_of(fault: Mapping[str, Any]) -> str:
 def first_fault(error: ValidationError, root: str) -> str:
     """Return the path of the first field that is wrong."""
     return ".".join([root, *map(str, error.errors(include_url=False)[0]["loc"])])
-
-
-def _bytes(data: Any, method: str) -> bytes:
-    if not isinstance(data, bytes):
-        raise TypeError(f"codec.{method} must return bytes, not {type(data).__name__}")
-    return data
 
 
 def cannot_be_json(value: Any, field: str, error: Exception) -> InvalidRequest:

@@ -18,8 +18,8 @@ from progressor.handlers.process import Process, StateT
 from progressor.handlers.schedules import Doing, Schedule
 from progressor.handlers.served import Served, mark
 from progressor.handlers.timers import TIMER_CALLS, Timeouts
-from progressor.inputs import RESERVED, check_text, check_timer
-from progressor.model import HistoryRange, Task, TaskType, WantedConnection
+from progressor.inputs import RESERVED, HistoryRange, check_text, check_timer
+from progressor.model import Task, TaskType, WantedConnection
 
 P = ParamSpec("P")
 T = TypeVar("T")

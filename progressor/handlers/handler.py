@@ -7,12 +7,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypedDict
 
-from progressor.config import NamespaceOptions, OnZombie, Rate, RetryPolicy
+from progressor.codecs.codec import Codec, PlacedCodec
+from progressor.config import NamespaceOptions, OnZombie, Rate, Retention, RetryPolicy
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import Codec
+from progressor.handlers.codec import Wire, breaks_process
 from progressor.handlers.process import Process
-from progressor.inputs import check_text
-from progressor.model import HistoryRange, Intent, Task
+from progressor.inputs import HistoryRange, check_text
+from progressor.model import Intent, Task
 
 Group = Callable[[Any], str]
 """A function of the arguments of a start, which names the group of the process."""
@@ -41,7 +42,9 @@ class Keywords(TypedDict, total=False):
     group_limit: int | None
     rate: Rate | None
     group_rate: Rate | None
-    codec: Codec | None
+    retention: Retention | None
+    feed: bool
+    codec: Codec | PlacedCodec | None
 
 
 def fields_of(task: Task) -> dict[str, object]:
@@ -112,3 +115,21 @@ def group_key(group: Group, args: tuple[Any, ...]) -> str:
         return check_text("the group", key)
     except InvalidRequest as error:
         raise InvalidCall(str(error), field="args") from None
+
+
+def plain_args(task: Task, wire: Wire) -> bytes | None:
+    """Return the arguments of a request as JSON, None without any and for timers, which keep a rule there.
+
+    InvalidCall if the codec raises, but Undecryptable as it is.
+    """
+    if task.args is None or task.task_type.is_timer:
+        return None
+    try:
+        return wire.unseal(task.args, "args", task)
+    except Exception as error:
+        if breaks_process(error):
+            raise
+        raise InvalidCall(
+            f"args cannot be decoded ({type(error).__name__}): the client must use the namespace's codec",
+            field="args",
+        ) from error

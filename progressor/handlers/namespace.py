@@ -10,9 +10,10 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Unpack, overload
 
+from progressor.codecs.codec import Codec, PlacedCodec
 from progressor.config import NamespaceOptions, Rates
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import RAW, Codec, Wire
+from progressor.handlers.codec import RAW, Wire
 from progressor.handlers.decorators import Decorators
 from progressor.handlers.function import Function
 from progressor.handlers.handler import (
@@ -24,14 +25,20 @@ from progressor.handlers.handler import (
     check_group,
     check_handler,
     group_key,
+    plain_args,
 )
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.limits import checked
 from progressor.handlers.process import Draft, Process, StateT, WritableProcess
 from progressor.handlers.state.shape import ANY, StateShape
 from progressor.handlers.timers import TIMER_CALLS, carry_out, passed_over
-from progressor.inputs import check_namespace, names_like
-from progressor.model import HistoryRange, Intent, Snapshot, Task, TaskType
+from progressor.inputs import HistoryRange, check_namespace, names_like
+from progressor.model import (
+    Intent,
+    Snapshot,
+    Task,
+    TaskType,
+)
 
 
 class Namespace(Decorators[StateT]):
@@ -45,8 +52,10 @@ class Namespace(Decorators[StateT]):
     of its next (None: none), `rate` how many steps begin in a time, over all workers (None: any). `group`
     returns the group of a process for the arguments of its start: of each group at most `group_limit` steps
     run at once, over all workers (None: as many as `set_group_limit` says), and so many begin as
-    `group_rate` admits. `codec` stands between JSON and the tables; clients must use the same one.
-    InvalidRequest, here and in the decorators, names an argument that cannot be used.
+    `group_rate` admits. `retention` says for how long what has ended is kept (None: for ever). With `feed`
+    what its steps do can be followed by `client.subscribe`. `codec` stands between JSON and the tables;
+    clients must use the same one. InvalidRequest, here and in the decorators, names an argument that cannot
+    be used.
 
     `on_zombie` decides on a task that lost its worker. `policy`: a timer is tried again by `retry_policy`,
     a request breaks the process; `retry`: either is tried again, up to `zombie_attempts` (3) times;
@@ -65,7 +74,7 @@ class Namespace(Decorators[StateT]):
         *,
         state: Any = None,
         handler: Handler | None = None,
-        codec: Codec | None = None,
+        codec: Codec | PlacedCodec | None = None,
         group: Group | None = None,
         **options: Any,
     ) -> None:
@@ -119,17 +128,17 @@ class Namespace(Decorators[StateT]):
             except (InvalidRequest, MissingHandler) as error:
                 raise InvalidCall(str(error), field="timer") from None
         if task.task_type.is_timer and (skipped := passed_over(task)) is not None:
-            return replace(skipped, response=self.wire.seal(skipped.response or b""))
+            return replace(skipped, response=self.wire.seal(skipped.response or b"", "response", task))
         if self._handler is not None:
             raw = await self._profile.watched(self._handler.process(task, process))
             return self._timeouts.armed(process, task, checked(raw))
         function = self._function(task)
-        args = function.read_args(self._plain_args(task))
+        args = function.read_args(plain_args(task, self.wire))
         view: WritableProcess[Any] = WritableProcess(
             process.snapshot, task, wire=self.wire, shape=self.shape, draft=Draft()
         )
         answer = function.write_answer(await function.call(view, *args))
-        return self._timeouts.armed(process, task, view.intent(self.wire.seal(answer)))
+        return self._timeouts.armed(process, task, view.intent(self.wire.seal(answer, "response", task)))
 
     def group_of(self, task: Task) -> str | None:
         """Return the group that a process enters with this init; None if it enters none.
@@ -139,7 +148,7 @@ class Namespace(Decorators[StateT]):
         function = self._singles.get(TaskType.INIT)
         if self._group is None or function is None:
             return None
-        return group_key(self._group, function.read_args(self._plain_args(task)))
+        return group_key(self._group, function.read_args(plain_args(task, self.wire)))
 
     def view(self, snapshot: Snapshot) -> Process[Any]:
         """Return a snapshot as `client.get` shows it, with its state of the declared type."""
@@ -184,16 +193,3 @@ class Namespace(Decorators[StateT]):
             f"namespace {self.name} has no call named {task.name!r:.80} (it has: {names})",
             field="name",
         )
-
-    def _plain_args(self, task: Task) -> bytes | None:
-        # A timer keeps its rule there.
-        if task.args is None or task.task_type.is_timer:
-            return None
-        try:
-            return self.wire.unseal(task.args)
-        except Exception as error:
-            raise InvalidCall(
-                f"args cannot be decoded ({type(error).__name__}): "
-                "the client must use the namespace's codec",
-                field="args",
-            ) from error

@@ -13,7 +13,7 @@ from functools import partial
 from traceback import walk_tb
 from typing import Any, Final
 
-from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject
+from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject, Undecryptable
 from progressor.handlers.codec import RAW, json_object
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
@@ -84,7 +84,7 @@ def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outc
                 _log_failure(task)
                 return refusal(error)
     _log_failure(task)
-    return _failure(error) if seconds is None else _timed_out(seconds)
+    return failure(error) if seconds is None else _timed_out(seconds)
 
 
 def _has_expired(task: Task, at: datetime) -> bool:
@@ -108,10 +108,11 @@ def _rejection(error: Reject, task: Task) -> Outcome:
         return Rejection(clean(error.reason), details)
     except (InvalidRequest, AttributeError) as fault:
         _log_failure(task)
-        return _failure(fault)
+        return failure(fault)
 
 
-def _failure(error: BaseException) -> Failure:
+def failure(error: BaseException) -> Failure:
+    """Return the failure of a step that raised; one that met a value it cannot decrypt is not retried."""
     try:
         text = str(error)
     except BaseException:  # noqa: BLE001  # the user's __str__ may do anything
@@ -124,7 +125,7 @@ def _failure(error: BaseException) -> Failure:
             for each in type(error).__mro__
             if issubclass(each, BaseException) and each is not BaseException
         ),
-        retryable=not isinstance(error, NonRetryable),
+        retryable=not isinstance(error, NonRetryable | Undecryptable),
     )
 
 

@@ -6,7 +6,6 @@ Rule: the snapshot is never changed. The changes of a handler gather in its view
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, NoReturn, Unpack, cast
@@ -14,8 +13,17 @@ from typing import Any, Final, Generic, NoReturn, Unpack, cast
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
-from progressor.errors import InvalidRequest, InvalidState, named
-from progressor.handlers.codec import JSON, Wire, encode, encode_json, faults, json_object
+from progressor.errors import InvalidRequest, InvalidState, Undecryptable
+from progressor.errors.wordings import named
+from progressor.handlers.codec import (
+    JSON,
+    Wire,
+    breaks_process,
+    encode,
+    encode_json,
+    faults,
+    json_object,
+)
 from progressor.handlers.state.shape import ANY, StateShape
 from progressor.handlers.state.unknown_fields import UnknownField
 from progressor.inputs import check_text
@@ -201,11 +209,7 @@ class Process(Generic[StateT]):
     def history(self) -> tuple[Event, ...]:
         """The events that were loaded, with their payloads decoded."""
         if self._history is None:
-            decode = self._wire.decode_any
-            self._history = tuple(
-                Event(decode(e.payload), e.metadata, e.event_id, e.timestamp, e.task_id)
-                for e in self.snapshot.history
-            )
+            self._history = tuple(self._wire.event(each, self.snapshot) for each in self.snapshot.history)
         return self._history
 
     @property
@@ -226,8 +230,10 @@ class Process(Generic[StateT]):
         """The `context=` of the caller, None without one; InvalidRequest if it cannot be decoded."""
         stored = self.task.context if self._task is not None else self._only_in_handlers("context")
         try:
-            return self._wire.decode(stored, field="context")
+            return self._wire.decode(stored, "context", self.snapshot)
         except Exception as error:
+            if breaks_process(error):
+                raise
             raise InvalidContext(
                 f"context cannot be decoded ({type(error).__name__}): the client must send JSON, "
                 "in the namespace's codec",
@@ -241,7 +247,7 @@ class Process(Generic[StateT]):
         """
         draft = self._drafted("emit()")
         name, body = _named(event, payload)
-        sealed = self._wire.seal(encode_json(body, field=f"event {name}"))
+        sealed = self._wire.seal(encode_json(body, field=f"event {name}"), "event", self.snapshot)
         draft.events.append(Event(sealed, {"name": name}))
 
     def send(
@@ -313,7 +319,7 @@ class Process(Generic[StateT]):
         stored = self.snapshot.aux_state
         if stored is None:
             return None
-        self._plain_state = self._wire.unseal(stored)
+        self._plain_state = self._wire.unseal(stored, "state", self.snapshot)
         if self._shape is None:
             return self._plain_state
         try:
@@ -352,10 +358,14 @@ class WritableProcess(Process[StateT]):
         shape = cast("StateShape", self._shape)
         if self._plain_state is None and shape.keeps_unknown:
             # The handler set it unread. A stored one that nobody can read is replaced whole.
-            with suppress(Exception):
+            try:
                 self._read_state()
+            except Exception as error:
+                # Not so one that others can: they have its key.
+                if isinstance(error, Undecryptable):
+                    raise
         plain = shape.write_changed(state, before=self._plain_state, field="state", unknown=self._unknown)
-        return None if plain is None else self._wire.seal(plain)
+        return None if plain is None else self._wire.seal(plain, "state", self.snapshot)
 
     def _value(self, shape: StateShape, plain: bytes) -> Any:
         value, self._unknown = shape.read_stored(plain)

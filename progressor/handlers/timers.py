@@ -18,7 +18,7 @@ from progressor.calendars import rule_of
 from progressor.errors import InvalidRequest, Reject
 from progressor.handlers.codec import Wire, faults, first_fault
 from progressor.handlers.function import Function
-from progressor.handlers.handler import InvalidCall, MissingHandler, fields_of
+from progressor.handlers.handler import InvalidCall, MissingHandler, fields_of, plain_args
 from progressor.handlers.process import Process
 from progressor.inputs import FIRE_TIMER, MAX_TIMERS, SET_TIMER, UNSET_TIMER, names_like
 from progressor.loggers import Logger
@@ -59,15 +59,7 @@ def carry_out(task: Task, process: Snapshot, wire: Wire) -> Intent:
 
     InvalidCall for wrong arguments; Reject to fire a timer that the process does not have.
     """
-    args = None if task.args is None else _plain(task.args, wire)
-    return Intent(action=_action(process, task, args))
-
-
-def _plain(args: bytes, wire: Wire) -> bytes:
-    try:
-        return wire.unseal(args)
-    except Exception as error:
-        raise InvalidCall(f"args cannot be decoded ({type(error).__name__})", field="args") from error
+    return Intent(action=_action(process, task, plain_args(task, wire)))
 
 
 def _set(_process: Snapshot, _task: Task, given: TimerArgs) -> Action:

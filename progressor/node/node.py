@@ -13,12 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from progressor.acts import Act, AuditVerb, act_of
+from progressor.archive.archive import Archive
 from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.running.waits import calling_step
 from progressor.node.courier import Courier
 from progressor.node.replies import Replies
 from progressor.node.wakes import Wakes
+from progressor.node.watcher import Watcher
 from progressor.release import VERSION
 from progressor.storage import (
     Batcher,
@@ -29,6 +31,7 @@ from progressor.storage import (
     Signals,
     Step,
     Storage,
+    WatchReads,
     batch_steps,
     place_of,
     refuse_lent_sessions,
@@ -82,10 +85,14 @@ class Node:
         if options.listen_database_url is not None:
             url = options.listen_database_url.get_secret_value()
             self._listens_at = with_defaults(url, field="listen_database_url")
+        self.archive = None if options.archive is None else Archive(options.archive.get_secret_value())
         self.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
         self.outbox = Outbox(self._connections, patience=options.patience, outage=self.storage.outage)
         self.courier = Courier(self.outbox, self._work_waits, self.wakes_behind)
+        self.watcher = self._made_watcher()
+        self.feed_rung = asyncio.Event()
+        """Set when the feed goes on, and then another one stands here."""
         self.is_connected = False
         self._closed = False
         # The event loop of the caller that connected first; all others must use it.
@@ -103,12 +110,17 @@ class Node:
             on_replies=self.replies.hint,
             on_gap=self.replies.look_at_all,
             on_follow=self.replies.followed,
+            on_feed=self._feed_rings,
         )
+
+    def _made_watcher(self) -> Watcher:
+        patience, outage = self.options.patience, self.storage.outage
+        return Watcher(WatchReads(self._connections, patience=patience, outage=outage))
 
     def act(self, verb: AuditVerb, *, reason: str | None = None) -> Act:
         """Return an act of this code, for the audit; a handler acts as its process."""
         step = calling_step()
-        acts_as = None if step is None else f"{step.namespace}/{step.process_id}"
+        acts_as = None if step is None else f"{step.task.namespace}/{step.task.process_id}"
         return act_of(verb, default=self.options.actor, step=acts_as, reason=reason)
 
     @property
@@ -220,6 +232,7 @@ class Node:
             await batcher.stop()
         await self.courier.stop()
         await self._wakes.stop()
+        await self.watcher.stop()
         await self.replies.stop()
         if self.signals is not None:
             await self.signals.stop()
@@ -273,6 +286,12 @@ class Node:
         elif self.signals is not None:
             self.signals.wake(worker_id, namespace, kind)
 
+    async def wake_workers(self, namespace: str, *kinds: Kind) -> None:
+        """Wake all workers of a namespace; their scanners would find the work too."""
+        for worker in await self.storage.live_workers(namespace, self.options.lease_age):
+            for kind in kinds:
+                self.wake_worker(worker.worker_id, namespace, kind)
+
     def follow(self, node_id: int, task_id: int) -> None:
         """Listen for the end of a task that another process asked for first."""
         if self.signals is not None:
@@ -287,6 +306,21 @@ class Node:
         """Hint to other processes that wait for a task asked for here first: it may have ended."""
         if self.signals is not None:
             self.signals.ended(task_id)
+
+    def fed(self) -> None:
+        """Hint to all readers of the feed that it goes on."""
+        if self.signals is not None:
+            self.signals.fed()
+
+    def follow_feed(self) -> None:
+        """Have `feed_rung` set by hints from now on."""
+        if self.signals is not None:
+            self.signals.follow_feed()
+
+    def _feed_rings(self) -> None:
+        rung, self.feed_rung = self.feed_rung, asyncio.Event()
+        rung.set()
+        self.watcher.ring()
 
     def _announce(self, node_id: int, namespace: str, task_id: int) -> None:
         if self.signals is not None and node_id != self.node_id:

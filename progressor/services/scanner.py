@@ -1,7 +1,8 @@
 """The scanner: it wakes workers when calls wait or timers fall due, and publishes what waits.
 
-Rule: it finds the work of every lost hint, and changes nothing: any number of scanners may run. It
-sleeps until the next timer is due, at most one interval, and wakes no more workers than there is work.
+Rule: it finds the work of every lost hint, and changes no process: any number of scanners may run. It notes
+the load of each namespace once a minute. It sleeps until the next timer is due, at most one interval, and
+wakes no more workers than there is work.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.loggers import Logger
-from progressor.monitoring import Waiting
+from progressor.monitoring import NamespaceStatus, Waiting
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
 from progressor.storage import Kind, Storage
@@ -63,12 +64,15 @@ class Scanner(PeriodicService):
         self._snapshots_at = 0.0
         # The time of the next look at each namespace.
         self._looks_at: dict[str, float] = {}
+        # What this round has looked at, to be noted once all are woken.
+        self._looked_at: list[NamespaceStatus] = []
 
     async def run_once(self) -> timedelta | None:
         """Look at every namespace once; return the time until the next timer is due, None if there is none.
 
         InvalidRequest, at the end of the round, if the rows of a namespace cannot be read.
         """
+        self._looked_at.clear()
         workers = await self._storage.served_namespaces(self._lease_age)
         names = self._namespaces
         if names is None:
@@ -84,6 +88,8 @@ class Scanner(PeriodicService):
                 continue
             if due_in is not None and (soonest is None or due_in < soonest):
                 soonest = due_in
+        if self._looked_at:
+            await self._storage.note_samples(self._looked_at)
         if failure is not None:
             raise failure
         known = set(names)
@@ -138,6 +144,7 @@ class Scanner(PeriodicService):
         self._looks_at[namespace] = now + _PAUSE
         is_published = namespace in self._published
         for each in await self._storage.status(namespace):
+            self._looked_at.append(each)
             if each.broken or is_published:
                 self._broken.add(namespace)
                 metrics.BROKEN_PROCESSES.labels(namespace).set(each.broken)

@@ -9,10 +9,34 @@ from typing import TYPE_CHECKING
 from progressor.exports import exports
 
 if TYPE_CHECKING:
-    from progressor.storage.admin.bulks import RunningBulks as RunningBulks
+    from progressor.storage.admin.archiving import Batch as Batch
+    from progressor.storage.admin.bulks import NewBulk as NewBulk, RunningBulks as RunningBulks
     from progressor.storage.admin.monitoring import LiveWorker as LiveWorker
     from progressor.storage.admin.namespaces import Left as Left
+    from progressor.storage.admin.reencoding import (
+        Found as Found,
+        Renewal as Renewal,
+        RowKey as RowKey,
+        ValueLook as ValueLook,
+        ValueTable as ValueTable,
+    )
+    from progressor.storage.admin.retention import Swept as Swept
+    from progressor.storage.admin.subscriptions import (
+        ActedOn as ActedOn,
+        HeldSlice as HeldSlice,
+        KnownSubscription as KnownSubscription,
+        Parked as Parked,
+        ParkedEntry as ParkedEntry,
+        SliceKey as SliceKey,
+        committing as committing,
+    )
     from progressor.storage.catalog import Difference as Difference
+    from progressor.storage.feed.places import FeedPlace as FeedPlace
+    from progressor.storage.feed.reading import (
+        FeedEntry as FeedEntry,
+        FeedFilter as FeedFilter,
+        Slice as Slice,
+    )
     from progressor.storage.group_commit import (
         Batcher as Batcher,
         Conflict as Conflict,
@@ -42,7 +66,7 @@ if TYPE_CHECKING:
     )
     from progressor.storage.postgres.pipeline import Hints as Hints
     from progressor.storage.postgres.pool import SessionPool as SessionPool
-    from progressor.storage.postgres.server_identity import place_of as place_of
+    from progressor.storage.postgres.server_identity import place_of as place_of, said_by as said_by
     from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
     from progressor.storage.postgres.sqlstates import BatchRefused as BatchRefused, Unreadable as Unreadable
     from progressor.storage.postgres.transactions import Doubtful as Doubtful
@@ -59,6 +83,11 @@ if TYPE_CHECKING:
         Wanted as Wanted,
     )
     from progressor.storage.queries.reads import Reads as Reads
+    from progressor.storage.queries.watching import (
+        WatchRead as WatchRead,
+        WatchReads as WatchReads,
+        WatchStart as WatchStart,
+    )
     from progressor.storage.steps.fused import Fused as Fused, FusedFlight as FusedFlight
     from progressor.storage.steps.fused_claim import FusedClaim as FusedClaim
     from progressor.storage.steps.zombies import FROM_THE_START as FROM_THE_START
@@ -73,7 +102,6 @@ if TYPE_CHECKING:
         Gone as Gone,
         Import as Import,
         LostLease as LostLease,
-        NewBulk as NewBulk,
         NotPrepared as NotPrepared,
         Postpone as Postpone,
         Prepared as Prepared,
@@ -90,10 +118,18 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "admin.bulks": "RunningBulks",
+            "admin.archiving": "Batch",
+            "admin.bulks": "NewBulk RunningBulks",
             "admin.monitoring": "LiveWorker",
             "admin.namespaces": "Left",
+            "admin.retention": "Swept",
+            "admin.reencoding": "Found ValueLook Renewal RowKey ValueTable",
             "catalog": "Difference",
+            "feed.places": "FeedPlace",
+            "feed.reading": "FeedEntry FeedFilter Slice",
+            "admin.subscriptions": (
+                "ActedOn HeldSlice KnownSubscription Parked ParkedEntry SliceKey committing"
+            ),
             "group_commit": "Batcher Conflict batch_requests batch_steps by_key by_process",
             "heartbeats": "Beats",
             "notifications": "KINDS Kind Signals",
@@ -103,20 +139,20 @@ else:
             "postgres.dsn": "parsed with_database with_defaults",
             "postgres.pipeline": "Hints",
             "postgres.pool": "SessionPool",
-            "postgres.server_identity": "place_of",
+            "postgres.server_identity": "place_of said_by",
             "postgres.session_setup": "refuse_lent_sessions",
             "postgres.sqlstates": "BatchRefused Unreadable",
             "postgres.transactions": "Doubtful",
             "postgres.virtual_time": "Clock virtual_sessions",
             "queries.reads": "Reads",
+            "queries.watching": "WatchRead WatchReads WatchStart",
             "queries.criteria": "AnswerRow MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",
             "steps.fused": "Fused FusedFlight",
             "steps.fused_claim": "FusedClaim",
             "steps.zombies": "FROM_THE_START",
             "values": (
-                "Beat Claimed Continue Duplicate Evidence Finished Gone Import LostLease NewBulk "
-                "NotPrepared Postpone Prepared ROOM Reason Request Saved Step TaskKey TaskOutcome TaskRef "
-                "Zombie"
+                "Beat Claimed Continue Duplicate Evidence Finished Gone Import LostLease NotPrepared "
+                "Postpone Prepared ROOM Reason Request Saved Step TaskKey TaskOutcome TaskRef Zombie"
             ),
         },
     )

@@ -14,11 +14,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Literal, LiteralString
+from typing import Literal
 
 import psycopg
 
@@ -29,11 +28,10 @@ from progressor.model import Task, shown_id
 from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage.operations import Storage
 from progressor.storage.params import hint_columns
-from progressor.storage.postgres import session_setup
+from progressor.storage.postgres.ear import Ear, listening_at
 from progressor.storage.postgres.pipeline import Hints
 from progressor.storage.postgres.server_identity import said_by
-from progressor.storage.postgres.watch import SocketWatch
-from progressor.supervision import Background
+from progressor.supervision import Background, watched
 
 log = Logger("progressor.signals")
 
@@ -53,6 +51,10 @@ _HEARING = OutageLines("listener lost", "listener still lost", "listener made an
 # A bigint has no more digits.
 _MOST_DIGITS = 19
 _SIGN = "sign"
+_FEED = "progressor_feed"
+# Seconds between two hints of one process that the feed goes on; how much earlier one leaves behind a
+# transaction, where it costs least.
+_FEED_PAUSE, _FEED_EARLY = 0.02, 0.01
 
 
 def channel_of(node_id: int) -> str:
@@ -102,55 +104,6 @@ class _Outgoing:
             metrics.took(metrics.NOTIFICATION, began, namespace, "reply")
 
 
-class _Ear:
-    """A connection that listens; its socket stays watched from one notification to the next."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[object]) -> None:
-        self._connection = connection
-        self._watch = SocketWatch(connection.pgconn)
-        self._heard: deque[psycopg.Notify] = deque()
-        # It is called for those that come with the answer to a statement too.
-        connection.add_notify_handler(self._heard.append)
-
-    async def listen(self, channel: str) -> None:
-        await self._execute("LISTEN {}", channel)
-
-    async def unlisten(self, channel: str) -> None:
-        await self._execute("UNLISTEN {}", channel)
-
-    async def _execute(self, statement: LiteralString, channel: str) -> None:
-        named = psycopg.sql.SQL(statement).format(psycopg.sql.Identifier(channel))
-        await self._connection.execute(named)
-
-    async def next(self, seconds: float) -> Sequence[psycopg.Notify]:
-        """Return the notifications that are there; wait for the first, for so long at most."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self._heard:
-                    await self._watch.readable()
-                    self._take_in()
-        heard = tuple(self._heard)
-        self._heard.clear()
-        return heard
-
-    def _take_in(self) -> None:
-        pgconn = self._connection.pgconn
-        pgconn.consume_input()
-        while (notification := pgconn.notifies()) is not None:
-            if pgconn.notify_handler is not None:
-                pgconn.notify_handler(notification)
-
-    def close(self) -> None:
-        self._watch.close()
-
-
-@asynccontextmanager
-async def _opened(dsn: str) -> AsyncIterator[_Ear]:
-    async with session_setup.connected(dsn, "progressor listener", keeps_state=True) as connection:
-        with closing(_Ear(connection)) as ear:
-            yield ear
-
-
 class Signals:
     """The hints that this process sends to others, and those that it receives."""
 
@@ -165,6 +118,7 @@ class Signals:
         on_replies: Callable[[Iterable[int]], None],
         on_gap: Callable[[], None],
         on_follow: Callable[[int], None],
+        on_feed: Callable[[], None],
     ) -> None:
         self._storage = storage
         self._dsn = listens_at or dsn
@@ -176,6 +130,9 @@ class Signals:
         self._on_replies = on_replies
         self._on_gap = on_gap
         self._on_follow = on_follow
+        self._on_feed = on_feed
+        self._feed_hint: asyncio.TimerHandle | None = None
+        self._feed_hinted_at = 0.0
         # By channel: tasks that another process asked for first, and that are waited for here.
         self._follows: dict[str, set[int]] = {}
         self._outgoing = _Outgoing()
@@ -191,6 +148,8 @@ class Signals:
 
     async def stop(self) -> None:
         """Stop listening, and send the hints that are left."""
+        if self._feed_hint is not None:
+            self._feed_hint.cancel()
         await self._background.stop()
         with suppress(TimeoutError):
             # A server that does not answer must not hold up the stop: waiters find out by looking.
@@ -215,8 +174,18 @@ class Signals:
         return self._behind(outgoing)
 
     def replies_behind(self, tasks: Iterable[Task]) -> Hints | None:
-        """Return the hints that these have ended, for the other processes that asked; None without any."""
+        """Return the hints that these have ended, for the other processes that asked; None without any.
+
+        What the feed has got before goes with them if its time has nearly come.
+        """
         outgoing, has_any = _Outgoing(), False
+        if (
+            self._feed_hint is not None
+            and asyncio.get_running_loop().time() > self._feed_hint.when() - _FEED_EARLY
+        ):
+            self._feed_hint.cancel()
+            self._say_fed(outgoing)
+            has_any = True
         for task in tasks:
             if task.reply_to is not None and task.reply_to != self._node_id:
                 outgoing.reply(task.reply_to, task.namespace, task.task_id)
@@ -255,6 +224,27 @@ class Signals:
         self._outgoing.say(self.channel, f"ended {task_id}")
         self._something.set()
 
+    def fed(self) -> None:
+        """Hint to readers of the feed that it goes on; what follows within 20 ms is one hint."""
+        if self._feed_hint is None:
+            loop = asyncio.get_running_loop()
+            due = max(self._feed_hinted_at + _FEED_PAUSE, loop.time())
+            self._feed_hint = loop.call_at(due, watched("notifier", self._hint_feed))
+
+    def _hint_feed(self) -> None:
+        self._say_fed(self._outgoing)
+        self._something.set()
+
+    def _say_fed(self, outgoing: _Outgoing) -> None:
+        self._feed_hint, self._feed_hinted_at = None, asyncio.get_running_loop().time()
+        outgoing.say(_FEED, "fed")
+
+    def follow_feed(self) -> None:
+        """Listen for hints that the feed goes on, from now on."""
+        if _FEED not in self._follows:
+            self._follows[_FEED] = set()
+            self._rouse()
+
     def _rouse(self) -> None:
         """Send a sign to the own channel, which rouses the listener."""
         self._outgoing.say(self.channel, _SIGN)
@@ -286,7 +276,7 @@ class Signals:
         while True:
             self.listening.clear()
             try:
-                async with _opened(self._dsn) as ear:
+                async with listening_at(self._dsn) as ear:
                     await ear.listen(self.channel)
                     since = loop.time()
                     # The ends that were hinted while nobody listened are found by looking.
@@ -305,7 +295,7 @@ class Signals:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _hear(self, ear: _Ear) -> None:
+    async def _hear(self, ear: Ear) -> None:
         """Act on notifications; return when not even the own sign came back."""
         loop = asyncio.get_running_loop()
         heard_at, strange = loop.time(), 0
@@ -326,7 +316,7 @@ class Signals:
             if loop.time() - heard_at >= _SIGN_INTERVAL:
                 self._rouse()
 
-    async def _attend(self, ear: _Ear, followed: dict[str, set[int]]) -> None:
+    async def _attend(self, ear: Ear, followed: dict[str, set[int]]) -> None:
         """Listen on the channels that are followed now, and bring `followed` up to date."""
         for channel in followed.keys() - self._follows.keys():
             del followed[channel]
@@ -343,6 +333,9 @@ class Signals:
 
     def _take(self, channel: str, payload: str) -> bool:
         """Act on a hint; return False if it is not understood."""
+        if channel == _FEED:
+            self._on_feed()
+            return True
         if channel != self.channel:
             match payload.split(" "):
                 case ["reply" | "ended", *ids] if all(map(_is_id, ids)):

@@ -13,16 +13,22 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from progressor import metrics
 from progressor.acts import Act, Deed
 from progressor.config import NO_RATES, Rates
 from progressor.model import Life
+from progressor.storage.admin.archiving import Archiving
 from progressor.storage.admin.audit import acted, noting, noting_requests
 from progressor.storage.admin.bulks import Bulks
+from progressor.storage.admin.leftovers import Leftovers
 from progressor.storage.admin.namespaces import Oversight
-from progressor.storage.admin.retention import Retentions
+from progressor.storage.admin.reencoding import Reencoding
+from progressor.storage.admin.subscriptions import Subscriptions
 from progressor.storage.admin.tokens import TokenStatements
+from progressor.storage.admin.transfers import Transfers
+from progressor.storage.feed.appending import FeedLetter, feeding_processes
 from progressor.storage.params import (
     import_columns,
     key_columns,
@@ -76,10 +82,10 @@ from progressor.storage.values import (
     most_cancelled,
 )
 
-_MOST_ROWS, _MOST_BYTES = 10_000, 64 * 1024 * 1024  # Deleted in a few seconds, per transaction.
 
-
-class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
+class Storage(
+    Archiving, Bulks, Leftovers, Oversight, Reencoding, Subscriptions, Transfers, TokenStatements, HeldTasks
+):
     """The operations on processes.
 
     An operation that puts tasks into a worker's hands, or takes them out, is repeated for as long as it
@@ -89,8 +95,7 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
 
     def _patience_for(self, requests: Sequence[Request]) -> float | None:
         # A task that may have been committed into this worker's hands must not be forgotten.
-        holds = any(request.worker_id is not None for request in requests)
-        return None if holds else self._patience
+        return None if any(each.worker_id is not None for each in requests) else self._patience
 
     async def prepare_init(
         self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
@@ -133,9 +138,14 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
         )
 
     async def _prepare(
-        self, requests: Sequence[Request], verbs: Sequence[str], hints: Hints | None, now: datetime | None
+        self,
+        requests: Sequence[Request],
+        verbs: Sequence[str],
+        hints: Hints | None,
+        now: datetime | None,
+        **more: Any,
     ) -> list[Prepared]:
-        params = {**request_columns(requests), "now": now}
+        params = {**request_columns(requests), "now": now, **more}
         statements = {
             **dict.fromkeys((lock_by_name(len(requests)), *verbs), params),
             **noting_requests(requests, now),
@@ -199,7 +209,8 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
         self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
     ) -> list[Prepared]:
         """Put broken processes back to running without a handler; the outcome is a final duplicate."""
-        return await self._prepare(requests, ("simple_repair", "prepared"), hints, now)
+        verbs = ("simple_repair", "feed_processes", "prepared")
+        return await self._prepare(requests, verbs, hints, now, kind=FeedLetter.REPAIRED, process_no=None)
 
     async def save_result(
         self,
@@ -325,14 +336,6 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
         params = evidence_columns(evidence, lease_age)
         await self._transact("drop_workers", {"drop_workers": params}, patience=self._patience)
 
-    async def drop_leftovers(self, *, limit: int = 1000, now: datetime | None = None) -> bool:
-        """Forget what is left of up to `limit` removed processes; return True if there may be more."""
-        params = {"limit": limit, "rows": _MOST_ROWS, "bytes": _MOST_BYTES, "now": now}
-        statements = dict.fromkeys(("drop_rows", "drop_removed"), params)
-        results = await self._transact("drop_leftovers", statements, patience=self._patience)
-        (dropped,), (forgotten,) = results["drop_rows"], results["drop_removed"]
-        return bool(dropped["has_more"] or forgotten["has_more"])
-
     async def remove(
         self, namespace: str, process_id: str, *, act: Act | None = None, now: datetime | None = None
     ) -> Removed:
@@ -377,7 +380,8 @@ class Storage(Bulks, Oversight, Retentions, TokenStatements, HeldTasks):
                     numbered = {**params, **row}
                     timers = {"put_timers": numbered} if item.timers else {}
                     noted = noting(act, Deed(item.namespace, item.process_id), now=now)
-                    await session.transact({"put_events": numbered, **timers, **noted})
+                    fed = feeding_processes(FeedLetter.CREATED, [row["process_no"]], now=now)
+                    await session.transact({"put_events": numbered, **timers, **noted, **fed})
             if again and not made:
                 # The id is taken, perhaps by our own first try.
                 made = bool((await session.transact({"put_own": params}))["put_own"])

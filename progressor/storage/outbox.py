@@ -293,6 +293,7 @@ def _request_of(row: Row) -> Request:
         name=row["name"],
         args=row["args"],
         process_metadata=row["metadata"],
+        trace=row["trace"],
     )
 
 

@@ -222,6 +222,7 @@ def _task_of(
         lease=request.lease,
         request_hash=request.request_hash,
         expires_at=None if request.expires is None else scheduled_time + request.expires,
+        trace=request.trace,
     )
 
 
@@ -264,6 +265,7 @@ def claimed_of(row: Row) -> Claimed:
         lease=row["lease"],
         request_hash=row["request_hash"],
         expires_at=row["expires_at"],
+        trace=row["trace"],
     )
     return Claimed(task, snapshot_of(task.namespace, task.process_id, row, timers_of(task, row)))
 
@@ -292,6 +294,7 @@ def saved_of(step: Step, row: Row, cancelled: tuple[TaskRef, ...]) -> Saved:
             lease=step.task.lease + 1,
             request_hash=row["request_hash"],
             expires_at=row["expires_at"],
+            trace=row["trace"],
         )
         due = None
         if "timer_type" in row:
@@ -331,6 +334,7 @@ def _lite_saved_of(step: Step, row: Row) -> Saved:
         process_no=task.process_no,
         worker_id=task.worker_id,
         lease=task.lease + 1,
+        trace=step.trace,
     )
     return Saved(now, following, timers=beside(following, {}))
 

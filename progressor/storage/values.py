@@ -29,6 +29,7 @@ from progressor.model import (
     Timer,
 )
 from progressor.timers import SetTimer
+from progressor.trace_context import carried
 
 # Bytes of values that are read at once: claimed tasks, answers, states. One alone may be larger.
 ROOM = 64 << 20
@@ -113,7 +114,8 @@ class Request(NamedTuple):
     With `worker_id` None the caller has no free slot, and the task waits. `reply_to` is the client process
     that waits for the answer; `process_metadata` is that of a process to be created. `redoes` is the ended
     task that the request runs again: its args and context are copied from there. `expires` counts from its
-    acceptance. With an `act` its acceptance is noted in the audit.
+    acceptance. With an `act` its acceptance is noted in the audit. `trace` is its trace context, if it has
+    one.
     """
 
     namespace: str
@@ -132,6 +134,7 @@ class Request(NamedTuple):
     expires: timedelta | None = None
     priority: int = 0
     act: Act | None = None
+    trace: str | None = None
 
 
 class Continue(NamedTuple):
@@ -245,6 +248,13 @@ class Step(NamedTuple):
     keeps_slot: bool = True
     size: int = 0
     pause: timedelta | None = None
+
+    @property
+    def trace(self) -> str | None:
+        """The trace context that its timers and messages carry: of its span, or else of its task."""
+        if self.decision.trace is not None:
+            return self.decision.trace
+        return None if self.task.trace is None else carried(self.task.trace)
 
     @property
     def ends_alone(self) -> bool:
@@ -373,24 +383,6 @@ class Import:
     events: Sequence[Event] = ()
     timers: tuple[SetTimer, ...] = ()
     birth: int = field(default_factory=partial(secrets.randbits, 62))
-
-
-class NewBulk(NamedTuple):
-    """A bulk to make. `request_hash` is that of each repair, `bulk_hash` that of the whole request.
-
-    `pace` is the time from one repair to the next.
-    """
-
-    namespace: str
-    detail_like: str | None
-    handler: str | None
-    simple: bool
-    args: bytes | None
-    request_hash: bytes
-    idempotency_key: str
-    bulk_hash: bytes
-    pace: timedelta
-    redo: bool = False
 
 
 class Removed(NamedTuple):

@@ -7,7 +7,7 @@ from traceback import format_exception
 from typing import NamedTuple
 
 from progressor.app.middleware import StepView
-from progressor.errors import named
+from progressor.errors.wordings import named
 
 
 class WorldError(AssertionError):

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from progressor.errors import InvalidRequest, named
+from progressor.codecs.codec import Owner
+from progressor.errors import InvalidRequest
+from progressor.errors.wordings import named
 from progressor.handlers.codec import Wire, encode
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.state.faults import state_faults
@@ -38,7 +40,9 @@ def read_old_states(file: str | Path, namespaces: Sequence[Namespace[Any]]) -> i
             )
         count += 1
         stored = encode(item["state"], field="state")
-        found = state_faults(stored, wire=_PLAIN, shape=namespace.shape)
+        found = state_faults(
+            stored, wire=_PLAIN, shape=namespace.shape, of=Owner(namespace.name, item["process_id"])
+        )
         place = named(item["namespace"], item["process_id"])
         faults += [f"{place}: {each.field}: {each.rule}" for each in found]
     if not count:

@@ -17,9 +17,10 @@ from typing import Any, Concatenate, Generic, TypedDict, TypeVar, Unpack, overlo
 from typing_extensions import TypeVar as DefaultedTypeVar
 
 from progressor.calendars import Rule
+from progressor.codecs.codec import Owner
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, Reject
-from progressor.handlers.codec import JSON, Wire, encode, json_object, require_in_range
+from progressor.handlers.codec import JSON, Wire, decode_any, encode, json_object, require_in_range
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Draft, Process, WritableProcess
@@ -53,6 +54,7 @@ Answer = DefaultedTypeVar("Answer", default=Any)
 
 _OPTIONS = EngineOptions()
 _NO_TASK = 1
+_PROCESS_ID = "test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +202,19 @@ async def step(
     plain = encode(args, field="args")
     if plain is not None:
         require_in_range(plain, field="args")
+    of = Owner(home.name, about.get("process_id", _PROCESS_ID))
     task = Task(
         namespace=home.name,
-        process_id="",
+        process_id=of.process_id,
         task_id=_NO_TASK,
         task_type=served.task_type,
         name=served.name,
-        args=_OPTIONS.check_value("args", None if plain is None else home.wire.seal(plain)),
-        context=_OPTIONS.check_value("context", home.wire.encode(context, field="context")),
+        args=_OPTIONS.check_value("args", None if plain is None else home.wire.seal(plain, "args", of)),
+        context=_OPTIONS.check_value("context", home.wire.encode(context, "context", of)),
     )
     if served.task_type is TaskType.INIT and state is not None:
         raise InvalidRequest("an init makes the state: it takes none", field="state")
-    stored = _stored(state, home.wire, home.shape)
+    stored = _stored(state, home.wire, home.shape, of)
     task, snapshot = _standing(task, stored, home.wire, **about)
     task = _recurring(task, every, nominal)
     try:
@@ -224,7 +227,11 @@ async def step(
     outcome = bounded(Success(intent), _OPTIONS)
     if isinstance(outcome, Failure):
         raise InvalidRequest(outcome.error, field="result")
-    answer = None if intent.response is None else served.read_answer(home.wire.unseal(intent.response))
+    answer = (
+        None
+        if intent.response is None
+        else served.read_answer(home.wire.unseal(intent.response, "response", task))
+    )
     return _done(intent, snapshot, task, home.wire, home.shape, answer=answer)
 
 
@@ -274,12 +281,12 @@ def _recurring(task: Task, every: Any, nominal: Any) -> Task:
     return task._replace(args=Occurrence(recurrence, meant).as_bytes())
 
 
-def _stored(state: Any, wire: Wire, shape: StateShape) -> bytes | None:
+def _stored(state: Any, wire: Wire, shape: StateShape, of: Owner) -> bytes | None:
     """Return a state as it is stored; InvalidState if it is not of the namespace's type."""
     if state is None:
         return None
     plain = shape.write_changed(state, before=None, field="state")
-    return None if plain is None else wire.seal(plain)
+    return None if plain is None else wire.seal(plain, "state", of)
 
 
 def _standing(
@@ -287,7 +294,7 @@ def _standing(
     stored: bytes | None,
     wire: Wire,
     *,
-    process_id: str = "test",
+    process_id: str = _PROCESS_ID,
     now: datetime | None = None,
     metadata: Metadata | None = None,
     history: Sequence[Event | Mapping[str, Any]] = (),
@@ -297,6 +304,7 @@ def _standing(
 ) -> tuple[Task, Snapshot]:
     """Return the task and the process at its beginning."""
     at = datetime.now(UTC) if now is None else check_moment("now", now)
+    of = Owner(task.namespace, process_id)
     status = RUNS_IN[task.task_type]
     due = {**({} if timer is None else {"": timer}), **timers}
     is_broken = status is ProcessStatus.ERROR
@@ -317,14 +325,14 @@ def _standing(
             Timer(TaskType.TIMEOUT, check_moment("timer", at), TimerStatus.WAITING, check_timer(name))
             for name, at in sorted(due.items(), key=itemgetter(1))
         ),
-        history=tuple(_event(each, place, wire) for place, each in enumerate(history, 1)),
+        history=tuple(_event(each, place, wire, of) for place, each in enumerate(history, 1)),
     )
     return task._replace(process_id=process_id, scheduled_time=at, running_time=at), snapshot
 
 
-def _event(given: Event | Mapping[str, Any], place: int, wire: Wire) -> Event:
+def _event(given: Event | Mapping[str, Any], place: int, wire: Wire, of: Owner) -> Event:
     event = given if isinstance(given, Event) else Event(given)
-    payload = wire.encode(event.payload, field=f"history[{place - 1}]") or b"null"
+    payload = wire.encode(event.payload, "event", of, field=f"history[{place - 1}]") or b"null"
     return Event(payload, event.metadata, event.event_id or place, event.timestamp, event.task_id)
 
 
@@ -337,11 +345,13 @@ def _done(
     last = before.last_event_id
     timers = _timers_after(intent, before, task, now)
     events = tuple(
-        Event(wire.decode_any(each.payload), each.metadata, last + place, now, task.task_id)
+        Event(
+            wire.decode_any(each.payload, "event", before), each.metadata, last + place, now, task.task_id
+        )
         for place, each in enumerate(intent.events, 1)
     )
     return Done(
-        state=None if saved is None else shape.read(wire.unseal(saved)),
+        state=None if saved is None else shape.read(wire.unseal(saved, "state", before)),
         events=events,
         timer=timers.get(""),
         timers=timers,
@@ -349,7 +359,7 @@ def _done(
         metadata=before.metadata if intent.metadata is None else intent.metadata,
         removed=isinstance(intent.action, Remove),
         intent=intent,
-        messages=tuple(replace(each, args=JSON.decode_any(each.args)) for each in intent.messages),
+        messages=tuple(replace(each, args=decode_any(each.args)) for each in intent.messages),
     )
 
 

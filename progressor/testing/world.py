@@ -2,12 +2,14 @@
 
 Rule: the clock of a world stands still while anything runs, and jumps from one due time to the next. So
 each step runs at its exact due time, and a year costs its steps. A world is quiet when no step runs, no
-request is on its way, and the tables hold nothing that is due.
+request is on its way, and the tables hold nothing that is due. Retention walks have no due times of their
+own: they run before the steps of the next one, and at the end of an advance.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -69,6 +71,8 @@ class World:
         self._errors: list[HandlerError] = []
         self._checked = 0
         self._advancing = asyncio.Lock()
+        # The time at which a retention walk is due next, as far as this advance knows.
+        self._walks_at: datetime | None = None
         # The time at which a timer is due next, by namespace, at the last look.
         self._due: dict[str, datetime] = {}
         app = app_of(namespaces)
@@ -156,12 +160,15 @@ class World:
             raise WorldError("this world is being advanced: await that first")
         async with self._advancing:
             self._steps = 0
+            self._walks_at = self._now
             # What the test has begun is to be on its way.
             await asyncio.sleep(0)
             while (due := await self._quiet()) is not None and due <= target:
                 self._now = due
+                await self._walk()
                 self._ring(due)
             self._now = target
+            await self._walk()
             await self._check()
 
     async def _check(self) -> None:
@@ -223,6 +230,16 @@ class World:
         if due_in <= _AT_ONCE:
             self._engine.node.courier.ring()
         return [self._now + max(due_in, _AT_ONCE)]
+
+    async def _walk(self) -> None:
+        """Run the retention walks that are due by now, at once and as a whole."""
+        if self._walks_at is None or self._walks_at > self._now:
+            return
+        storage = self._engine.node.storage
+        while await storage.sweep(rate=math.inf) is not None:
+            pass
+        due_in = await storage.next_sweep()
+        self._walks_at = None if due_in is None else self._now + due_in
 
     def _ring(self, until: datetime) -> None:
         for name, due in self._due.items():

@@ -41,7 +41,7 @@ class Addresser:
         task_type = TaskType.INIT if message.kind == "start" else TaskType.NOTIFY
         return replace(
             message,
-            args=None if message.args is None else wire.seal(message.args),
+            args=None if message.args is None else wire.seal(message.args, "args", message),
             idempotency_key=message.idempotency_key or key,
             request_hash=request_hash(task_type, message.name, message.args),
         )

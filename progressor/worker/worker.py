@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from progressor import metrics
 from progressor.config import EngineOptions
-from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
+from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable, Undecryptable
 from progressor.handlers.codec import Wire
-from progressor.handlers.handler import Handler, InvalidCall, fields_of
+from progressor.handlers.handler import Handler, InvalidCall, fields_of, handler_of
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.perform import perform, refusal
+from progressor.handlers.perform import failure, perform, refusal
 from progressor.handlers.running.deadlines import Deadlines
 from progressor.handlers.running.waits import Lending, RunningStep
 from progressor.handlers.step_connection import lending
+from progressor.inputs import HistoryRange
 from progressor.loggers import Logger
 from progressor.model import (
     Decision,
     Disposition,
     Failure,
-    HistoryRange,
+    Outcome,
     Rejection,
     Snapshot,
     Task,
@@ -38,6 +39,7 @@ from progressor.model import (
 )
 from progressor.node.replies import Replies
 from progressor.outages import Outage, OutageLines, cause_of, in_one_line
+from progressor.spans.in_use import spans
 from progressor.storage import (
     Batcher,
     Claimed,
@@ -102,12 +104,14 @@ class Worker:
         groups: Callable[[Task, str], Awaitable[int | None]],
         wires: Mapping[str, Wire] = _NO_WIRES,
         sent: Callable[[], None] = _nothing,
+        fed: Callable[[], None] = _nothing,
         options: EngineOptions = _DEFAULT_OPTIONS,
     ) -> None:
         self._namespace = namespace
         self._handler = handler
         self._policy = namespace.options.retry_policy
         self._pause = namespace.options.pause
+        self._feeds = namespace.options.feed
         self._has_groups = namespace.has_groups
         self._groups = groups
         self.deadlines = Deadlines(namespace.options.step_timeout)
@@ -122,6 +126,7 @@ class Worker:
         """The functions that are left to other workers for now."""
         self._addresser = Addresser(namespace.wire, wires)
         self._sent = sent
+        self._fed = fed
         self._options = options
         self.performed = 0
         """Handlers that were run so far."""
@@ -149,7 +154,10 @@ class Worker:
         try:
             key = self._namespace.group_of(task)
         except InvalidCall as error:
-            return await self.end(held, decide(process, task, refusal(error), self._policy), slot)
+            return await self.end(held, self._decide(process, task, refusal(error)), slot)
+        except Undecryptable as error:
+            log.exception("arguments cannot be decrypted", extra=fields_of(task))
+            return await self.end(held, self._decide(process, task, failure(error)), slot)
         if key is None:
             return await self.end(held, await self.decided(held, slot), slot)
         slot.entered = await self._groups(task, key)
@@ -167,7 +175,9 @@ class Worker:
         wanted = self._namespace.history_for(task)
         if wanted is not None:
             process = await self._with_history(process, wanted)
-        with RunningStep(self._lending, task.namespace, task.process_id) as running:
+        used = spans()
+        span = None if used is None else used.step(task, handler_of(task))
+        with RunningStep(self._lending, task, span) as running:
             began = time.monotonic()
             self.performed += 1
             with nullcontext() if own is None else lending(own.scope):
@@ -179,9 +189,15 @@ class Worker:
             slot.hung, slot.goes_on = (task, running.left_behind), False
         if own is not None:
             await own.settle(outcome, running.left_behind)
-        decision = decide(process, task, outcome, self._policy)
+        decision = self._decide(process, task, outcome)
+        if span is not None:
+            span.end(outcome, decision)
+            decision = decision._replace(trace=running.trace)
         self._budget.take(slot, decision.size)
         return decision
+
+    def _decide(self, process: Snapshot, task: Task, outcome: Outcome) -> Decision:
+        return decide(process, task, outcome, self._policy, feeds=self._feeds)
 
     async def end(
         self, held: Claimed, decision: Decision, slot: Slot, own: StepTransaction | None = None
@@ -209,6 +225,8 @@ class Worker:
         self._reply(step, saved, announces=announces)
         if decision.messages:
             self._sent()
+        if decision.feeds:
+            self._fed()
         due = None if saved.due is None else saved.due - saved.now
         if saved.continuation is None:
             return StepResult(None, due)
@@ -237,6 +255,8 @@ class Worker:
         metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition)
         metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
         self._note(task, decision)
+        if decision.feeds:
+            self._fed()
         self._replies.resolve(finished.task, finished.answer)
         return None if finished.due is None else finished.due - finished.now
 
@@ -299,7 +319,7 @@ class Worker:
     def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
         log.error("result refused by storage", extra=fields_of(step.task))
         failure = Failure(f"the result could not be saved: {error}", retryable=False)
-        decision = decide(step.process, step.task, failure, self._policy)
+        decision = self._decide(step.process, step.task, failure)
         return step._replace(decision=decision)
 
     def _note(self, task: Task, decision: Decision) -> None:

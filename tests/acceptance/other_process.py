@@ -91,8 +91,11 @@ def limited() -> Namespace[int]:
 
 
 def orders(*, dies_at: int | None = None) -> Namespace[int]:
-    """Its schedule notifies all its processes; it dies as it makes the arguments of so many notices."""
-    namespace = Namespace(ORDERS, state=int)
+    """Its schedule notifies all its processes; it dies as it makes the arguments of so many notices.
+
+    Notices that it runs at that moment run again.
+    """
+    namespace = Namespace(ORDERS, state=int, on_zombie="retry")
     made = 0
 
     @namespace.init

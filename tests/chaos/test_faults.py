@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.chaos.faults import Faults
 from benchmarks.chaos.losses import Losses
+from benchmarks.chaos.parts import Place
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.chaos.server import Server
 from tests import postgres
@@ -40,7 +41,8 @@ def machine() -> Iterator[Server]:
 @pytest.fixture
 def faults(machine: Server, tmp_path: Path) -> Faults:
     proxy = Proxy(machine.socket_path)
-    return Faults(machine, proxy, [], Losses(machine, proxy, tmp_path / "journal"), seed=1, pause=0)
+    losses = Losses(machine, proxy, tmp_path / "journal")
+    return Faults(machine, proxy, [], losses, Place(tmp_path), seed=1, pause=0)
 
 
 def may_write(machine: Server) -> bool:

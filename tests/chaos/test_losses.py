@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from benchmarks.chaos.case import Case
+from benchmarks.chaos.checks import sums_exact
+from benchmarks.chaos.evidence import Account, Asked
 from benchmarks.chaos.ledger import ACCOUNTS, STEADY
 from benchmarks.chaos.losses import LOSSES, Lost
+from benchmarks.chaos.walks import SweptRows
+from progressor import TaskStatus
 from tests.chaos.test_chaos import chaos
 
 DONE = ("finished", b'{"nonce": "n"}')
@@ -37,3 +47,24 @@ def test_what_a_copy_does_not_have_is_lost() -> None:
     assert lost.keys == {("a", "behind"), ("b", "gone"), ("s", "4")}
     assert dict(lost.answers) == {("a", "behind"): [{"nonce": "n"}]}
     assert lost.processes == {"b", "s"}
+
+
+@pytest.mark.parametrize(
+    ("status", "balance", "findings"), [("finished", 70, 0), ("error", 100, 0), ("finished", 100, 1)]
+)
+def test_a_lost_refusal_counts_as_it_was_done_again(status: str, balance: int, findings: int) -> None:
+    """What waited in the copy is run once more there, though its client was refused, and asks no more."""
+    withdraw = Asked(
+        "w", "call", ACCOUNTS, "a", "withdraw", {"amount": 30}, refusals=["insufficient funds"]
+    )
+    opened = Asked("o", "start", ACCOUNTS, "a", None, {"balance": 100}, answers=[{"nonce": "n"}])
+    process: Any = SimpleNamespace(process_id="a", state={"balance": balance, "ticks": 0})
+    trace: list[Any] = [
+        SimpleNamespace(idempotency_key="o", task_id=1, status=TaskStatus.FINISHED),
+        SimpleNamespace(idempotency_key="w", task_id=2, status=TaskStatus(status)),
+    ]
+    clients: Any = SimpleNamespace(asked={"o": opened, "w": withdraw})
+    books: Any = SimpleNamespace(accounts={"a": Account(process, trace, [], SweptRows())})
+    moment = datetime(2024, 3, 1, tzinfo=UTC)
+    case = Case(clients, books, Lost(keys={("a", "w")}), moment, moment)
+    assert len(list(sums_exact(case))) == findings

@@ -114,10 +114,11 @@ class Running:
     def end_by(self, number: int) -> int:
         """The same, at this signal: again and again, for Python does not hear one that comes just before
         a call of C blocks until that returns."""
-        for _ in range(int(DEADLINE_SECONDS)):
+        for _ in range(3):
             self.signal(number)
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=1)
+                # Long enough for a service to end on a busy machine: a second signal would kill it.
+                self.process.wait(timeout=DEADLINE_SECONDS / 3)
                 break
         return self.end()
 

@@ -1,10 +1,10 @@
-"""An application with a lifespan. Each of its OS processes says on stdout what happens in it."""
+"""An application with a lifespan. Each of its OS processes logs what happens in it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +25,8 @@ async def record(process: Process, gate: str | None, *, microphone: str) -> str:
 
 
 def say(text: str) -> None:
-    print(f"{text} in {os.getpid()}", flush=True)
+    """Log it: what is printed comes before lines that the log has not written yet."""
+    logging.getLogger("studio").warning("%s in %d", text, os.getpid())
 
 
 @asynccontextmanager
@@ -40,7 +41,6 @@ async def lifespan(_app: App) -> AsyncIterator[Mapping[str, Any]]:
     say("lifespan left")
     if mode == "fails to end":
         raise LookupError("the microphone is gone")
-    sys.stdout.flush()
 
 
 async def noted(step: StepView, call_next: CallNext) -> Intent:

@@ -245,13 +245,15 @@ def test_what_matches_is_exported_and_removed(ask: Ask, order: str) -> None:
         ask("put", NS, f"{order}-{n}", '{"item": "tea"}', *whose)
     assert ask("call", NS, f"{order}-0", "pay", '{"amount": 2}').out == "2\n"
     exported = ask("export", NS, "--metadata", mine)
-    first, second = map(json.loads, exported.out.splitlines())
-    assert (first["process_id"], second["process_id"]) == (f"{order}-0", f"{order}-1")
-    assert first["history"][0]["name"] == "a"
-    assert (first["tasks"][-1]["name"], first["tasks"][-1]["response"]) == ("pay", 2)
+    lines = [json.loads(each) for each in exported.out.splitlines()]
+    of_first = [each for each in lines if each.get("process_id") == f"{order}-0"]
+    assert [each["kind"] for each in of_first] == ["process", "task", "task", "event", "event", "end"]
+    assert {each.get("process_id") for each in lines[1:]} == {f"{order}-0", f"{order}-1"}
+    assert (of_first[2]["name"], of_first[2]["response"]) == ("pay", 2)
+    assert of_first[3]["metadata"] == {"name": "a"}
     assert "2 processes" in exported.err
-    (one,) = ask("export", NS, f"{order}-2").out.splitlines()
-    assert json.loads(one)["process_id"] == f"{order}-2"
+    one = [json.loads(each) for each in ask("export", NS, f"{order}-2").out.splitlines()]
+    assert {each.get("process_id") for each in one[1:]} == {f"{order}-2"}
     look = ask("remove", NS, "--metadata", mine, "--dry-run", "--json").json
     assert (look["processes"], look["examples"]) == (2, [f"{order}-0", f"{order}-1"])
     assert "2 processes match" in ask("remove", NS, "--metadata", mine, "--dry-run").out
@@ -262,7 +264,8 @@ def test_what_matches_is_exported_and_removed(ask: Ask, order: str) -> None:
     ]
     assert [each["process_id"] for each in receipts] == [f"{order}-0", f"{order}-1"]
     assert all(each["events"] >= 1 for each in receipts)
-    assert ask("export", NS, "--metadata", mine).out == ""
+    (head,) = ask("export", NS, "--metadata", mine).out.splitlines()
+    assert json.loads(head)["kind"] == "head"
     assert ask("get", NS, f"{order}-2").status == 0
     gone = ask("remove", NS, "--metadata", other, "--yes").out
     assert gone == f"removed 1 processes of {NS}, with 1 events\n"

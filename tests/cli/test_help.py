@@ -33,10 +33,10 @@ def test_help_shows_defaults_and_no_values(progressor: Command) -> None:
 
 @pytest.mark.parametrize("command", [name for name in NAMES if name not in ("token", "retention")])
 def test_every_command_has_a_help(progressor: Command, command: str) -> None:
-    """Which says where the database comes from."""
+    """Which says where the database comes from, or that it reads the archive alone."""
     shown = progressor(command, "--help", COLUMNS="120")
     assert shown.status == 0
-    assert "--database-url" in shown.out
+    assert ("PROGRESSOR_ARCHIVE" if command == "archive" else "--database-url") in shown.out
 
 
 def test_version() -> None:

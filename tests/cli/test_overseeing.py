@@ -7,8 +7,9 @@ import signal
 from collections.abc import Callable
 from datetime import timedelta
 
-from progressor.cli.status import count, duration
+from progressor.texts import count, duration
 from tests.cli.conftest import Ended, Running
+from tests.support import Tables
 
 Ask = Callable[..., Ended]
 NS, OTHER = "shop.order", "shop.cart"
@@ -135,9 +136,23 @@ def test_groups(ask: Ask) -> None:
     assert ask("groups", "nobody.knows").status == 1
 
 
+def test_a_retention_that_cannot_be_read(progressor: Ask, dsn: str, tables: Tables) -> None:
+    """It is shown, with what is wrong and what comes of it."""
+    tables.set_namespace(NS)
+    tables.execute(
+        'UPDATE namespaces SET options = options || \'{"retention": {"tasks": "soon"}}\' WHERE name = %s',
+        NS,
+    )
+    shown = progressor("retention", "show", NS, PROGRESSOR_DATABASE_URL=dsn)
+    assert "everything is kept" in shown.out
+    known = progressor("retention", "show", NS, "--json", PROGRESSOR_DATABASE_URL=dsn).json
+    assert "Retention.tasks" in known["fault"]
+    assert known["tasks"] is None
+
+
 def test_retention(ask: Ask, order: str) -> None:
     """Times are estimated, set, shown and taken back; a walk is made while one waits."""
-    ask("start", NS, order)
+    assert ask("start", NS, order, '{"item": "tea"}').status == 0
     shown = ask("retention", "show", NS).out
     assert "for ever" in shown
     assert "the code of the namespace" in shown
@@ -146,9 +161,10 @@ def test_retention(ask: Ask, order: str) -> None:
     assert (few["old_tasks"], few["old_events"]) == (0, 0)
     assert "would be deleted" in ask("retention", "estimate", NS, "--tasks", "90d").out
     assert ask("retention", "set", NS, "--tasks", "90d").status == 2, "nobody was asked"
-    done = ask(
-        "retention", "set", NS, "--tasks", "90d", "--keys", "26w", "--events", "1000", "--yes", "--json"
-    ).json
+    kept = ("--tasks", "90d", "--keys", "26w", "--events", "1000")
+    assert ask("retention", "set", NS, *kept, "--archive", "--yes", "--json").json["archive"]
+    done = ask("retention", "set", NS, *kept, "--yes", "--json").json
+    assert not done["archive"]
     assert (done["is_set"], done["tasks"], done["events_last"]) == (True, 90 * 86_400, 1000)
     assert done["keys"] == 26 * 7 * 86_400
     ran = ask("retention", "run", NS)

@@ -103,7 +103,9 @@ TABLES: dict[str, tuple[Callable[[], RenderableType], list[str]]] = {
         ["4f0c2a7b9d1e3856", "the web shop of the north", "processes:read", "state:read", NAMESPACE],
     ),
     "history": (
-        lambda: views._history([Event({"n": 1}, {"name": "an_event_of_" + "x" * 70}, 1234, NOW, 987_654)]),
+        lambda: views.history_view(
+            [Event({"n": 1}, {"name": "an_event_of_" + "x" * 70}, 1234, NOW, 987_654)]
+        ),
         ["1234", "an_event_of_" + "x" * 70, "987654"],
     ),
 }  # fmt: skip

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from progressor.client.feed.projecting import ProjectionReceiver
 from progressor.handlers import perform
 from progressor.node import replies
 from progressor.storage.heartbeats import Beats
@@ -142,6 +143,20 @@ SWEEPER = [
     )
     for phase in ("before", "sent", "after")
 ]
+# What a reader of a durable subscription does with a batch.
+SUBSCRIPTION_READER = [
+    *(f"commit_slice:{phase}" for phase in ("before", "sent", "after")),
+]
+# What an engine does in the transaction of a projection: its functions, the checkpoint, COMMIT.
+PROJECTING = [
+    "project:after",
+    *(f"commit_slice:{phase}" for phase in ("before", "sent", "after")),
+    *(f"commit:{phase}" for phase in ("sent", "after")),
+]
+# What whoever looks at the feed does, if rows wait for their positions.
+NUMBERING = [
+    f"{verb}:{phase}" for verb in ("lock_feed", "number_feed") for phase in ("before", "sent", "after")
+]
 STOP = [
     *(f"hand_back:{phase}" for phase in ("before", "sent", "after")),
     *(f"deregister:{phase}" for phase in ("before", "after")),
@@ -169,6 +184,8 @@ def arm(point: str, *, nth: int = 1) -> None:
             _wrap(pool.Pool, place, phase, reached)
         case "decided":
             _wrap(started_step.StartedStep, place, phase, reached)
+        case "project":
+            _wrap_async(ProjectionReceiver, "_project", phase, reached)
         case "heartbeat" | "deregister":
             _wrap(Beats, {"heartbeat": "beat", "deregister": "leave"}[place], phase, reached)
         case "hand_back":

@@ -26,7 +26,7 @@ from tests.deploy.manifests import (
     unit,
 )
 
-_SERVICES = {"worker", "scanner", "zombie-collector", "api"}
+_SERVICES = {"worker", "scanner", "zombie-collector", "api", "web"}
 # How long a stop may take: the steps' own grace, and what comes beyond it.
 _STOP_SECONDS = (EngineOptions().stop_grace + runner.BEYOND_GRACE).total_seconds()
 
@@ -86,7 +86,7 @@ def test_a_stop_has_the_time_that_it_may_take() -> None:
         for name, document in kubernetes()
         if document["kind"] == "Deployment"
     }
-    assert len(given) == 5 + len(_SERVICES) + len(_SERVICES)
+    assert len(given) == 3 * len(_SERVICES) + 1
     assert {name for name, seconds in given.items() if float(seconds) <= _STOP_SECONDS} == set()
 
 
@@ -126,7 +126,7 @@ def test_probes_ask_the_pages_that_there_are() -> None:
 def test_no_variable_comes_from_a_service_of_kubernetes() -> None:
     """One called progressor-metrics would set PROGRESSOR_METRICS_PORT to an address."""
     pods = [each["spec"]["template"]["spec"] for _, each in kubernetes() if "template" in each["spec"]]
-    assert [pod["enableServiceLinks"] for pod in pods] == [False] * 5
+    assert [pod["enableServiceLinks"] for pod in pods] == [False] * 6
 
 
 def test_the_migration_has_the_settings_of_the_services() -> None:
@@ -169,13 +169,13 @@ def test_the_units_share_their_ports_with_nobody() -> None:
     """On one machine there may be nine workers, and one of each other service."""
     ports = [re.findall(r"--(?:metrics-)?port (\S+)", unit(path)["ExecStart"]) for path in UNITS]
     listed = [port for each in ports for port in each]
-    assert len(set(listed)) == len(listed) == 5
+    assert len(set(listed)) == len(listed) == 7
 
 
 def test_the_image_brings_what_the_services_need() -> None:
-    """The API's extra, and not the embedded server's; it is not run as root."""
+    """The extra of console and API, and not the embedded server's; it is not run as root."""
     text = (DEPLOY / "Dockerfile").read_text("utf-8")
-    assert "'.[http]'" in text
+    assert "'.[web]'" in text
     assert "embedded" not in text
     assert re.search(r"^USER [1-9]\d+$", text, re.MULTILINE)
     copied = {

@@ -45,7 +45,7 @@ def test_selectors_select() -> None:
         for _, document in kubernetes()
         if document["kind"] == "Deployment"
     }
-    assert len(pods) == 4
+    assert len(pods) == 5
     for _, document in kubernetes():
         name, selector = document["metadata"]["name"], document["spec"].get("selector")
         if selector is not None:
@@ -79,7 +79,7 @@ def test_kustomize_builds_the_example() -> None:
         [kubectl, "kustomize", DEPLOY / "kubernetes/example"], capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr
-    assert built.stdout.count("image: registry.example/billing:2026.11.1") == 5
+    assert built.stdout.count("image: registry.example/billing:2026.11.1") == 6
     assert "shop:orders" in built.stdout
 
 

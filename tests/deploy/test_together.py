@@ -89,7 +89,7 @@ def services(empty_dsn: str) -> Iterator[dict[str, list[Service]]]:
 
 def _begin(name: str, service: dict[str, Any], dsn: str) -> Service:
     metrics_port, port = free_port(), free_port()
-    words = [str(port) if word == "8080" else word for word in service["command"]]
+    words = [str(port) if word in ("8080", "8090") else word for word in service["command"]]
     running = Running(*words, cwd=DEPLOY / "example", **_environment(service, dsn, metrics_port))
     return Service(name, running, f"http://127.0.0.1:{metrics_port}", port)
 
@@ -101,6 +101,7 @@ def test_they_work_together(services: dict[str, list[Service]], empty_dsn: str) 
         "scanner": 1,
         "zombie-collector": 1,
         "api": 1,
+        "web": 1,
     }
     everybody = [replica for replicas in services.values() for replica in replicas]
     for each in everybody:
@@ -112,6 +113,9 @@ def test_they_work_together(services: dict[str, list[Service]], empty_dsn: str) 
     # As a container beside it calls it.
     assert _get(f"{processes}/first", Host=f"{api.name}:8080")[0] == 200
     assert _get(f"{processes}/first", Host="evil.example")[0] == 403
+    (web,) = services["web"]
+    assert f"{NS}</a>" in _get(f"http://127.0.0.1:{web.port}/namespaces")[1]
+    assert _get(f"http://127.0.0.1:{web.port}/", Host="evil.example")[0] == 403
     for _ in range(2):
         assert _post(f"{processes}/first/calls/pay", {"amount": 3}, "payment-1") == 3
     with SyncClient(empty_dsn) as client:

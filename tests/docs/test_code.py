@@ -11,9 +11,11 @@ import shlex
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -213,6 +215,40 @@ def test_the_commands_of_the_night(dsn: str, monkeypatch: pytest.MonkeyPatch) ->
     by_status = {process.process_id: str(process.status) for process in found.items}
     assert by_status == {"acme": "running", "initech": "running", "hooli": "error"}
     assert (str(bulk.status), bulk.repaired, bulk.begun) == ("finished", 2, 2)
+
+
+def test_the_commands_of_a_rotation(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of each phase of the page reads what the one before wrote; then the old key goes."""
+    page = ROOT / "docs/how-to/rotate-keys.md"
+    (program,) = blocks(page, "python")
+    (tmp_path / "vault.py").write_text(program.code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("PROGRESSOR_DATABASE_URL", dsn)
+    k1, k2 = (f"k{number}:{b64encode(bytes([number] * 32)).decode()}" for number in (1, 2))
+
+    def deployed(keys: str) -> ModuleType:
+        sys.modules.pop("vault", None)
+        monkeypatch.setenv("PROGRESSOR_KEYS", keys)
+        return import_module("vault")
+
+    async def served(module: ModuleType) -> int:
+        async with Engine(dsn, [module.accounts]) as engine:
+            await engine.client.start("bank.account", "acme", 1, idempotency_key="once")
+            return await engine.client.call("bank.account", "acme", "pay", 1)
+
+    phases = [f"plain,{k1}", k1, f"{k1},{k2}", f"{k2},{k1}"]
+    assert [asyncio.run(served(deployed(keys))) for keys in phases] == [2, 3, 4, 5]
+    lines = [line for block in blocks(page, "sh") for line in block.code.splitlines()]
+    outputs = []
+    for line in lines:
+        result = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert result.exit_code == 0, (line, result.output)
+        outputs.append([each.split()[:2] for each in result.stdout.splitlines()])
+    looked, written, again = outputs
+    assert looked == written[:-1] == [["found", "k1"], ["found", "k2"], ["found", "plain"]]
+    assert again == [["found", "k2"], ["written", "0"]]
+    assert asyncio.run(served(deployed(k2))) == 6
 
 
 def test_what_is_not_run_says_why() -> None:

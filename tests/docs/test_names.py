@@ -18,8 +18,12 @@ _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _IN_CODE = re.compile(r"`([^`\n]+)`")
 _OF_A_CLASS = re.compile(r"\b([A-Z]\w+)\.(\w+)")
 _CAMEL = re.compile(r"(?<![\w.])(?:[A-Z][a-z]+){2,}\b")
-# Of systemd and pydantic, and two errors that are known by their names alone.
-_NO_CLASSES = {"KillMode", "TimeoutStopSec", "ConfigDict", "StepTimeout", "ResultTooLarge"}
+# Of systemd, pydantic and the original's interface, and two errors that are known by their names alone.
+_NO_CLASSES = {"KillMode", "TimeoutStopSec", "ConfigDict", "StepTimeout", "ResultTooLarge"} | {
+    "SinkEvent",
+    "MachineEvent",
+    "LifecycleEvent",
+}
 _PATH = re.compile(r"^(?:progressor|tests|benchmarks|examples|docs|alembic)/[\w./-]+$")
 
 

@@ -19,6 +19,7 @@ from progressor.config import NamespaceOptions, RetryPolicy
 from progressor.services.bulk_runner import BulkRunner
 from progressor.services.outbox_sweeper import OutboxSweeper
 from progressor.services.scanner import Scanner
+from progressor.services.subscription_monitor import SubscriptionMonitor
 from progressor.services.zombie_collector import ZombieCollector
 from progressor.storage.statements import STATEMENTS
 from tests.docs.drawn import DRAWN, FILES
@@ -31,13 +32,16 @@ PUBLIC = """
     Timer TimerStatus SetTimer UnsetTimer Remove Message Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
     KnownGroup KnownRetention RetentionEstimate NamespaceStatus WaitingRequests Mailbox FailureGroup
-    acting AuditEntry AuditPage
+    ProcessChange acting AuditEntry AuditPage tracing log_fields
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
     TaskCancelled TaskNotEnded TaskNotFound HistoryTruncated
+    ArchiveDamaged ArchiveUnavailable FeedTruncated FeedEvent FeedKind
+    Subscription FeedBatch SubscriptionLost Projection Sink KnownSubscription ParkedEntry
     ProcessAlreadyExists ProcessBroken ProcessNotBroken RepairConflict Rejected HandlerFailed ReplyTimeout
     RequestLost
     StorageUnavailable SchemaMismatch StepTransactionError InvalidState InvalidAnswer CallCycle Expired
+    Undecryptable KeyMissing
     development_database __version__
 """
 _API = "docs/reference/api.md"
@@ -98,7 +102,7 @@ def test_sync_client_and_handles_have_the_same_methods() -> None:
         for name in _methods(Client)
         if "process_id" in inspect.signature(getattr(Client, name)).parameters
     }
-    assert set(_methods(ProcessHandle)) == of_one_process - {"process", "audit"}
+    assert set(_methods(ProcessHandle)) == of_one_process - {"process", "audit", "export_processes"}
 
 
 @pytest.mark.parametrize("of", [Client, SyncClient, Engine])
@@ -175,9 +179,12 @@ def test_the_parts_of_the_background_are_listed() -> None:
     """Whatever may fail in the background has its name on the page of the metrics."""
     source = "".join(each.read_text() for each in Path(progressor.__file__).parent.rglob("*.py"))
     started = re.findall(
-        r'(?:_background\.(?:keep|begin)|keep_thread|log_failed|report|watched)\(\s*"([^"]+)"', source
+        r'(?:(?:_background|projecting)\.(?:keep|begin)|keep_thread|log_failed|report|watched)\(\s*"([^"]+)"',
+        source,
     )
-    services = {each.name for each in (Scanner, ZombieCollector, BulkRunner, OutboxSweeper)}
+    services = {
+        each.name for each in (Scanner, SubscriptionMonitor, ZombieCollector, BulkRunner, OutboxSweeper)
+    }
     (listed,) = re.findall(r"^\| `part` \| (.+) \|$", read("docs/reference/metrics.md"), re.MULTILINE)
     assert set(re.findall("`([^`]+)`", listed)) == {*started} | services
 

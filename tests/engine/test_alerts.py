@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -31,12 +31,15 @@ from progressor.node.loop_lag import LoopLag
 from progressor.services.bulk_runner import BulkRunner
 from progressor.services.outbox_sweeper import OutboxSweeper
 from progressor.services.scanner import Scanner
+from progressor.services.subscription_monitor import SubscriptionMonitor
 from progressor.services.zombie_collector import ZombieCollector
+from progressor.storage.admin.bulks import NewBulk
+from progressor.storage.feed.places import FeedPlace
 from progressor.storage.group_commit import batch_steps
 from progressor.storage.operations import Storage
 from progressor.storage.outbox import Outbox
 from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.values import Claimed, NewBulk
+from progressor.storage.values import Claimed
 from progressor.supervision import Background
 from progressor.worker.pool import Pool
 from progressor.worker.result_budget import ResultBudget
@@ -371,6 +374,35 @@ async def send_to(world: World, namespace: str, process_id: str) -> None:
     await save(world.storage, Held(step.task, step.process), resume(messages=(sent,)), now=PAST + SECOND)
 
 
+async def failing_subscription(world: World) -> None:
+    await subscribe(world, "UPDATE subscription_slices SET failing_since = now(), error = 'no'")
+
+
+async def late_subscription(world: World) -> None:
+    await subscribe(
+        world,
+        "INSERT INTO feed (position, appended_at, namespace, kinds, process_nos, process_ids, task_ids, "
+        "last_event_ids, event_counts) OVERRIDING SYSTEM VALUE "
+        "VALUES (1, now() - interval '1 hour', 'a', 's', '{1}', '{a}', '{1}', '{0}', '{0}'); "
+        "UPDATE feed_head SET position = 1",
+    )
+
+
+async def parked_event(world: World) -> None:
+    await subscribe(
+        world,
+        "INSERT INTO parked (name, slice, process_no, namespace, process_id, kind, n, timestamp, position, "
+        "attempts) VALUES ('ledger', 0, 1, 'a', 'a', 'e', 1, now(), 'x', 1)",
+    )
+
+
+async def subscribe(world: World, trouble: LiteralString) -> None:
+    await world.storage.subscribed("ledger", 1, FeedPlace(0))
+    world.tables.execute(trouble)
+    node: Any = SimpleNamespace(storage=world.storage)
+    await SubscriptionMonitor(node).run_once()
+
+
 async def sweep(world: World) -> None:
     connections = SessionPool(world.dsn, limit=1)
     outbox = Outbox(connections, patience=SECOND)
@@ -406,6 +438,9 @@ TROUBLES: dict[str, tuple[Trouble, float | None]] = {
     "a bulk makes no progress": (still_bulk, None),
     "messages are not delivered": (stuck_message, None),
     "messages are refused": (refused_message, None),
+    "a subscription fails": (failing_subscription, None),
+    "a subscription is behind": (late_subscription, None),
+    "events are parked": (parked_event, None),
 }
 
 

@@ -17,8 +17,8 @@ from progressor.bulks import Bulk, BulkStatus
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.services.bulk_runner import BulkRunner
+from progressor.storage.admin.bulks import NewBulk
 from progressor.storage.operations import Storage
-from progressor.storage.values import NewBulk
 from tests.engine.clock import PAST, start_at
 from tests.support import (
     NS,

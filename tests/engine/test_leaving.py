@@ -187,6 +187,7 @@ async def test_last_hints_do_not_hold_up_who_leaves(
         Storage(connections, patience=timedelta(seconds=30)), dsn, 1,
         on_wake=lambda *_: None, on_replies=lambda _: None, on_gap=lambda: None,
         on_follow=lambda _: None,
+        on_feed=lambda: None,
     )  # fmt: skip
     async with connections.acquire():
         # Its only connection is in use, so nothing can be said.

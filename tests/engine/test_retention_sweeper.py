@@ -16,9 +16,7 @@ from progressor import (
     HistoryRange,
     HistoryTruncated,
     InvalidRequest,
-    Namespace,
     NamespaceNotFound,
-    Process,
     Retention,
     TaskNotFound,
 )
@@ -26,24 +24,10 @@ from progressor.http import HttpClient
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
 from tests.acceptance.support import until
-from tests.support import NS, Tables, check_invariants
+from tests.engine.meters import meters
+from tests.support import NS, age, check_invariants
 
 DAY = timedelta(days=1)
-
-
-def meters(**options: Any) -> Namespace[Any]:
-    namespace: Namespace[Any] = Namespace(NS, **options)
-
-    @namespace.init
-    async def begin(process: Process[Any]) -> None:
-        process.emit("begun")
-
-    @namespace.call
-    async def read(process: Process[Any], units: int) -> int:
-        process.emit("read", units=units)
-        return units
-
-    return namespace
 
 
 @pytest.fixture(params=["client", "http"])
@@ -54,6 +38,8 @@ async def case(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[Client
         options = {"zombie_interval": timedelta(seconds=0.1)}
         engine = Engine(dsn, [meters(retention=kept)], **options)
         await stack.enter_async_context(engine)
+        # The first walk begins as soon as the namespace is known. No step may come before its end.
+        await has_walked(engine.client)
         if request.param == "client":
             yield engine.client
         else:
@@ -66,14 +52,13 @@ async def case(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[Client
 async def walked(case: Client | HttpClient, *, tasks: int = 0, events: int = 0) -> None:
     """A walk that begins now has deleted this."""
     await case.begin_retention(NS)
+    await has_walked(case, tasks=tasks, events=events)
+
+
+async def has_walked(case: Client | HttpClient, *, tasks: int = 0, events: int = 0) -> None:
+    """The walk that has begun ends, and has deleted this."""
     known = await until(lambda: case.retention(NS), lambda known: known.ended_at is not None)
     assert (known.tasks_deleted, known.events_deleted) == (tasks, events)
-
-
-def age(tables: Tables, by: timedelta) -> None:
-    """Make all that has ended older."""
-    tables.execute("UPDATE tasks SET finished_time = finished_time - %s", by)
-    tables.execute("UPDATE events SET timestamp = timestamp - %s", by)
 
 
 async def test_a_history_begins_with_what_is_left(case: Client | HttpClient) -> None:
@@ -102,12 +87,12 @@ async def test_a_history_begins_with_what_is_left(case: Client | HttpClient) -> 
         assert caught.value.first_event_id == 4
 
 
-async def test_an_answer_that_is_deleted(case: Client | HttpClient, tables: Tables) -> None:
+async def test_an_answer_that_is_deleted(case: Client | HttpClient, dsn: str) -> None:
     """Is not there any more, which is said; a request with its key is a new one."""
     await case.start(NS, "m1")
     receipt = await case.submit_call(NS, "m1", "read", 7, idempotency_key="k")
     assert await case.answer(receipt) == 7
-    age(tables, 61 * DAY)
+    await age(dsn, 61 * DAY)
     await walked(case, tasks=2)
     for asked in (case.answer(receipt), case.result(NS, "m1", receipt.task_id)):
         with pytest.raises(TaskNotFound) as caught:
@@ -120,12 +105,12 @@ async def test_an_answer_that_is_deleted(case: Client | HttpClient, tables: Tabl
     assert [each.name for each in await case.trace(NS, "m1")] == ["read"]
 
 
-async def test_an_operator_changes_it(case: Client | HttpClient, tables: Tables) -> None:
+async def test_an_operator_changes_it(case: Client | HttpClient, dsn: str) -> None:
     """What is set counts before the code, and is shown; taken back, the code counts again."""
     known = await case.retention(NS)
     assert (known.is_set, known.retention) == (False, Retention(tasks=30 * DAY, keys=60 * DAY, events=3))
     await case.start(NS, "m1")
-    age(tables, 10 * DAY)
+    await age(dsn, 10 * DAY)
     found = await case.estimate_retention(NS, Retention(tasks=5 * DAY))
     assert (found.tasks, found.old_tasks, found.events, found.old_events) == (1, 1, 1, 0)
     assert (await case.estimate_retention(NS)).old_tasks == 0
@@ -133,7 +118,7 @@ async def test_an_operator_changes_it(case: Client | HttpClient, tables: Tables)
     await case.set_retention(NS, wanted)
     known = await case.retention(NS)
     assert (known.is_set, known.retention) == (True, wanted)
-    await walked(case, tasks=1, events=1)
+    await has_walked(case, tasks=1, events=1)
     await case.set_retention(NS, Retention())
     assert (await case.retention(NS)).retention.is_for_ever
     await case.set_retention(NS, None)

@@ -23,13 +23,14 @@ class Heard:
     def __init__(self, storage: Storage, dsn: str, node_id: int) -> None:
         self.wakes: list[tuple[str, str]] = []
         self.replies: list[int] = []
-        self.gaps = 0
+        self.gaps = self.feeds = 0
         self.signals = Signals(
             storage, dsn, node_id,
             on_wake=lambda *each: self.wakes.append(each),
             on_replies=self._take,
             on_gap=self._gap,
             on_follow=lambda _: None,
+            on_feed=self._feed,
         )  # fmt: skip
 
     def _take(self, task_ids: Iterable[int]) -> None:
@@ -37,6 +38,9 @@ class Heard:
 
     def _gap(self) -> None:
         self.gaps += 1
+
+    def _feed(self) -> None:
+        self.feeds += 1
 
 
 @pytest.fixture
@@ -100,6 +104,28 @@ async def test_hints_behind_a_transaction(pair: tuple[Heard, Heard], storage: St
     await eventually(lambda: two.wakes == [(NS, "calls")], "heard")
     replies.landed(None)
     await eventually(lambda: two.replies == [3], "heard")
+
+
+async def test_a_hint_of_the_feed_leaves_behind_a_transaction(
+    pair: tuple[Heard, Heard], storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With those of a save, if its time has nearly come; and not once more by itself."""
+    monkeypatch.setattr(notifications, "_FEED_PAUSE", 30)
+    monkeypatch.setattr(notifications, "_FEED_EARLY", 30)
+    one, two = pair
+    two.signals.follow_feed()
+    while not two.feeds:
+        await storage.notify([("progressor_feed", "fed")])
+        await asyncio.sleep(0.01)
+    one.signals._feed_hinted_at = asyncio.get_running_loop().time()
+    one.signals.fed()
+    behind = one.signals.replies_behind([task(1)])
+    assert behind is not None
+    assert one.signals.replies_behind([task(1)]) is None
+    before = two.feeds
+    async with storage._connections.acquire() as session:
+        await session.transact({"server_version": {}}, behind)
+    await eventually(lambda: two.feeds > before, "heard")
 
 
 async def test_a_dead_listener_is_made_anew(

@@ -44,7 +44,7 @@ async def test_the_caller_is_noted(dsn: str) -> None:
     assert token.bearer.secret not in str(page)
 
 
-@pytest.mark.parametrize("reason", ["two%0Alines", "%FF", "x" * 257, ""])
+@pytest.mark.parametrize("reason", ["two%0Alines", "%FF", "100%", "50%&more", "x" * 257, ""])
 async def test_a_bad_reason_is_refused(dsn: str, api: httpx.AsyncClient, reason: str) -> None:
     """Before anything is done."""
     refused = await api.post("/v1/namespaces/shop.order/pause", headers={"Progressor-Reason": reason})

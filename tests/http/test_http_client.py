@@ -19,7 +19,7 @@ from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.problems import problem_of
 from progressor.http.wire.problems import TABLE
-from progressor.model import HistoryRange
+from progressor.inputs import HistoryRange
 from progressor.timers import SetTimer
 from tests.acceptance.support import Gate
 from tests.http import shop
@@ -33,6 +33,9 @@ ERRORS = [
     errors.IdempotencyConflict(NS, "o1", "key"),
     errors.CallCycle(["a", "b"]),
     errors.InvalidState("not of its type"),
+    errors.Undecryptable(NS, "o1", "state", detail="it is no whole envelope"),
+    errors.Undecryptable(NS, "o1", "args", detail="it is not encrypted", is_plain=True),
+    errors.KeyMissing(NS, "o1", "response", kid="k1"),
     errors.NamespaceNotFound(NS),
     errors.NamespaceNotFound(NS, ("shop.orders",)),
     errors.NamespaceInUse(NS, workers=1, processes=2),
@@ -40,6 +43,10 @@ ERRORS = [
     errors.TaskNotFound(NS, "o1", task_id=17),
     errors.TaskNotFound(NS, "o1", task_id=17, is_deleted=True),
     errors.HistoryTruncated(NS, "o1", first_event_id=5),
+    errors.FeedTruncated("1f-3-0-2", "it was deleted"),
+    errors.SubscriptionLost("ledger", "it was removed"),
+    errors.ArchiveUnavailable(NS, "no such bucket"),
+    errors.ArchiveDamaged("part", "its SHA-256 is not that of its manifest"),
     errors.TaskNotEnded(NS, "o1", task_id=17),
     errors.TaskCancelled(NS, "o1", task_id=17, detail="timer replaced"),
     errors.ProcessAlreadyExists(NS, "o1"),

@@ -36,6 +36,7 @@ def needed() -> int:
         held=HELD_BYTES,
         connections=OPTIONS.max_connections,
         requests=OPTIONS.max_requests,
+        watches=OPTIONS.max_watches,
     )
 
 

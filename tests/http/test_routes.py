@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from progressor import Namespace, Process, Reject
+from progressor.http.server import api_request
 from progressor.http.server.options import HttpOptions
 from progressor.http.wire.paths import segment_of, text_of
 from tests.acceptance.support import Gate
@@ -270,6 +271,18 @@ async def test_a_hundred_at_once_are_one_step(order: httpx.AsyncClient) -> None:
     answers = await asyncio.gather(*asked)
     assert {(each.status_code, each.text) for each in answers} == {(200, '"3"')}
     assert len((await order.get(f"{ORDER}/trace")).json()["tasks"]) == 2
+
+
+async def test_who_does_not_wait_gets_no_answer(
+    order: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """202 however soon a new request is answered; a repeated one gets its stored answer."""
+    monkeypatch.setattr(api_request, "_AT_ONCE", 30.0)
+    later = {"Prefer": "respond-async", "Idempotency-Key": "pay-1"}
+    accepted = await order.post(f"{ORDER}/calls/pay", json={"amount": 3}, headers=later)
+    assert (accepted.status_code, accepted.headers["Preference-Applied"]) == (202, "respond-async")
+    repeated = await order.post(f"{ORDER}/calls/pay", json={"amount": 3}, headers=later)
+    assert (repeated.status_code, repeated.json()) == (200, "3")
 
 
 async def test_who_does_not_wait_asks_the_task(serve: Serve) -> None:

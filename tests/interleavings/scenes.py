@@ -12,9 +12,10 @@ from typing import Any
 
 from progressor.config import Retention
 from progressor.model import Decision, Event, ProcessStatus, TaskType
+from progressor.storage.admin.bulks import NewBulk
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.transactions import Doubtful
-from progressor.storage.values import Claimed, Finished, Import, NewBulk, NotPrepared, TaskRef
+from progressor.storage.values import Claimed, Finished, Import, NotPrepared, TaskRef
 from progressor.timers import SetTimer, keeping
 from progressor.timers.recurrence import Occurrence, Recurrence
 from tests.interleavings.stepping import Side

@@ -21,6 +21,7 @@ from progressor.storage.statements import Results, Transaction
 Act = Callable[[Storage], Awaitable[Any]]
 _POLL = 0.001
 DEADLINE = 30.0
+PATIENCE = timedelta(seconds=DEADLINE)
 # Only for the other side: an autovacuum that cuts off an empty end of a table goes by itself.
 _WAITS = """
 SELECT EXISTS (
@@ -34,7 +35,7 @@ class Side(SessionPool):
 
     def __init__(self, dsn: str, monitor: psycopg.AsyncConnection[Any]) -> None:
         super().__init__(dsn, limit=1)
-        self.storage = Storage(self, patience=timedelta(seconds=DEADLINE))
+        self.storage = Storage(self, patience=PATIENCE)
         self.refusals: list[psycopg.Error] = []
         self._monitor = monitor
         self._session: Session | None = None
@@ -87,6 +88,11 @@ class Side(SessionPool):
             self._stopped.clear()
             self._go.set()
         return await self._settled()
+
+    async def settle(self) -> None:
+        """See whether what it waited for has come; if so, it is at a boundary, or has ended."""
+        if self._task is not None and not self._stopped.is_set():
+            await self._settled()
 
     async def _settled(self) -> bool:
         assert self._task is not None

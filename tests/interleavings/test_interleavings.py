@@ -19,6 +19,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.errors import UniqueViolation
 
 from progressor.bulks import BulkRound
+from progressor.storage.admin import sweeps
 from progressor.storage.admin.retention import Swept
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import retry
@@ -243,6 +244,8 @@ def test_one_after_the_other(
 ) -> None:
     """What two operations at once leave is what they leave one after the other."""
     monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.0)
+    # A walk that waits is stopped by nothing but the other side.
+    monkeypatch.setattr(sweeps, "_PATIENCE", "30s")
     names = first, second
     serial = []
     for order, *ends in _serial(OPS[first].middle, OPS[second].middle):

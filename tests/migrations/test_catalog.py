@@ -34,6 +34,11 @@ LANDED = {
     "0014_limits.py": "61fcf55458311f49e82410a0d1f017cd61835011ffe1b89e76c60477f12a40c1",
     "0015_retention.py": "bfba4a2f127918611f171b50011d405ce2d1be1f1735d236594c904d1c73aa7d",
     "0016_audit.py": "1440489405333fc189273b9f2f31589f15578cff94106b8cafabd6cd9efd3209",
+    "0017_trace_contexts.py": "429bb838fdc50f4e342d7e02ed37d34e9a8e55c3e838d39809c0e495424e0d93",
+    "0018_archive.py": "117b901bb3d0ec7ebaa48869e2a3189d7563863b3174da24c8ac53d49075167b",
+    "0019_feed.py": "0681adbd1dd14f78ed5672a4cb20cab77da434c5a176e437dc7cbf38ec73f848",
+    "0020_subscriptions.py": "89512c033050a4920d7bad666744f7c9159ad55948572395f8b752e9a199d4ce",
+    "0021_samples.py": "30487d0d457920ebc13af3913455e30239be7ed5ce7a4a812c368ec0b6bf3f0e",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

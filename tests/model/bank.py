@@ -105,6 +105,8 @@ class Model:
     status: str = "running"
     events: int = 0
     timer: str | None = None
+    # The first event that a walk has left.
+    first_event: int = 1
 
 
 class Oracle:
@@ -163,6 +165,12 @@ class Oracle:
     def remove(self, process_id: str) -> Outcome:
         found = self.processes.pop(process_id, None)
         return ("answer", None) if found else ("not found",)
+
+    def sweep(self, newest: int | None) -> None:
+        """Let a walk delete all events but the newest so many of each process; None: it keeps them all."""
+        for model in self.processes.values():
+            if newest is not None:
+                model.first_event = max(model.first_event, model.events - newest + 1)
 
     def settle(self) -> None:
         """Let all timers that are due run; those of broken processes are held."""

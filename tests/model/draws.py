@@ -8,7 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from progressor.config import NO_RATES, Rates
+from progressor.config import NO_RATES, Rates, Retention
 from progressor.model import Failure, Intent, Outcome, Rejection, Remove, Success, TaskType
 from progressor.storage.values import Request
 from progressor.timers import SetTimer, UnsetTimer, keeping
@@ -43,6 +43,23 @@ PRIORITIES = {(None, True): 10, (None, False): -10, (1, True): 1}
 RATES = {1: NO_RATES, 2: NO_RATES, 3: Rates(RATE, RATE)}
 # How long answers of removed processes are kept, to the moment.
 long_waits = st.sampled_from([timedelta(0), timedelta(minutes=10), DAY - SECOND, DAY, DAY + SECOND])
+# Bounds of walks, and times after which what has just ended is as old as that, or not quite.
+HOUR = timedelta(hours=1)
+_kept = st.sampled_from([HOUR, HOUR, HOUR + 5 * SECOND])
+retentions = st.one_of(
+    st.builds(
+        Retention, tasks=_kept, keys=st.sampled_from([None, 2 * HOUR, 9 * DAY]), events=st.none() | _kept
+    ),
+    st.builds(Retention, tasks=st.none() | _kept, events=st.sampled_from([1, 2])),
+)
+until_walks = st.sampled_from(
+    [timedelta(0), HOUR - 5 * SECOND, HOUR, HOUR + SECOND, HOUR + SECOND, 2 * HOUR, DAY]
+)
+# The most that one round looks at, reads, locks and deletes.
+round_sizes = st.sampled_from([(500, 2000, 100, 1000), (1, 1, 1, 1), (2, 3, 1, 2), (4, 2, 2, 1)])
+# The namespaces with a feed; and who reads it.
+feedings = st.sampled_from([*map(frozenset, (NAMESPACES, NAMESPACES[:1], NAMESPACES[1:], ()))])
+feed_reads = st.sampled_from(["walk", "walk", "follow", "number", "all"])
 waits = st.sampled_from([SECOND, 5 * SECOND, 31 * SECOND, 71 * SECOND])
 names = st.sampled_from(["", "", "", "", "b", "c"])
 _timers = st.builds(

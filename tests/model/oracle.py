@@ -7,6 +7,7 @@ is locked. A name stands for the life that lives; lives that ended by a step are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any, NamedTuple
 
-from progressor.config import Rate
+from progressor.config import Rate, Retention
 from progressor.model import Decision, Disposition, ProcessStatus, TaskStatus, TaskType
 from progressor.storage.values import Claimed, Import, Reason, Request, Step, TaskOutcome
 from progressor.timers import SetTimer
@@ -29,7 +30,17 @@ MINUTE = timedelta(minutes=1)
 MICROSECOND = timedelta(microseconds=1)
 # That of a namespace, and of each of its groups, in claims by a rate.
 RATE = Rate(3, per=20 * SECOND, burst=2)
+# For so long readers find what the feed tells.
+FEED_KEPT = timedelta(days=7)
 TIMER = {False: TaskType.TIMEOUT, True: TaskType.REMOVE}
+
+
+class Fed(NamedTuple):
+    """What the feed tells: a letter, the number of an event, and since when."""
+
+    letter: str
+    n: int
+    at: datetime
 
 
 @dataclass(eq=False)
@@ -100,6 +111,13 @@ class Process:
     held: tuple[Task, datetime] | None = None
     waits_for_room: bool = False
     group: str | None = None
+    # Those that its retention deleted; and how many events.
+    swept: list[Task] = field(default_factory=list)
+    lost_events: int = 0
+    # What the feed tells of it; and until when its events stay for readers, once it is gone.
+    fed: list[Fed] = field(default_factory=list)
+    leftover_until: datetime | None = None
+    has_events: bool = True
 
     # What is derived.
 
@@ -161,6 +179,27 @@ class Process:
         timers = (task for task in self.waiting if task.task_type.is_timer)
         return next((task for task in timers if task.name == (name or None)), None)
 
+    def old_tasks(self, kept: Retention, now: datetime) -> list[Task]:
+        """Those that a retention may delete: they ended long enough ago, and nothing needs them."""
+        if kept.tasks is None:
+            return []
+        keys = kept.keys or kept.tasks
+        return [
+            task
+            for task in self.tasks
+            if task.finished_time is not None
+            and task.finished_time < now - (keys if task.idempotency_key else kept.tasks)
+            and task is not self.corrupted_by
+        ]
+
+    def old_events(self, kept: Retention, now: datetime) -> int:
+        """How many of its first events, of all that it had, a retention may delete."""
+        if isinstance(kept.events, timedelta):
+            # An event is as old as the end of its task.
+            young = [(task.finished_time or now) >= now - kept.events for task in self.events]
+            return young.index(True) if True in young else len(young)
+        return 0 if kept.events is None else max(0, len(self.events) - kept.events)
+
     def become(self, status: ProcessStatus, now: datetime, detail: str | None, by: Task | None) -> None:
         if status is not self.status:
             self.previous, self.status, self.changed_at = self.status, status, now
@@ -215,6 +254,10 @@ class Oracle:
         self.processes: dict[Key, Process] = {}
         self.removed: list[Process] = []
         self.policies = {name: Policy() for name in namespaces}
+        self.feeding: frozenset[str] = frozenset()
+        self.fed: list[Process] = []
+        """Those of which the feed tells, or told."""
+        self.leftovers: list[Process] = []
         self.seen: dict[int, datetime] = {}
         self.buckets: dict[tuple[str, str | None], Bucket] = {}
 
@@ -349,6 +392,7 @@ class Oracle:
             task.running_time = now
             task.end(FINISHED, now)
             self._repaired(task.process, now)
+            self._feed(task.process, "p", now)
         return task
 
     def save(self, step: Step, now: datetime) -> Ended | None:
@@ -366,7 +410,9 @@ class Oracle:
             task.scheduled_time = now + (decision.retry_interval or timedelta())
         else:
             task.end(TaskStatus.ERROR if answer.error else FINISHED, now, answer.error)
+        self._feed_step(process, task, decision, now)
         if decision.disposition is Disposition.REMOVE:
+            process.events += [task] * len(decision.events)
             return Ended(None, None, self._keep(process, task, now))
         if decision.disposition is Disposition.BREAK:
             told = self._cancel(process.requests, now, answer.error)
@@ -381,6 +427,37 @@ class Oracle:
         process.events += [task] * len(decision.events)
         self._set_timers(process, task, step, now)
         return self._go_on(process, task, step, now)._replace(told=told)
+
+    def _feed_step(self, process: Process, task: Task, decision: Decision, now: datetime) -> None:
+        count = len(decision.events)
+        if decision.disposition is Disposition.REMOVE:
+            # What was refused at its start was never there.
+            if task.task_type is not TaskType.INIT or decision.reply.rejection is None:
+                self._feed(process, "r", now, count)
+                self._leave_events(process, now)
+        elif decision.status is ProcessStatus.ERROR:
+            self._feed(process, "b", now, count)
+        elif decision.status is not None and task.task_type is TaskType.INIT:
+            self._feed(process, "c", now, count)
+        elif decision.status is not None and task.task_type is TaskType.REPAIR:
+            self._feed(process, "p", now, count)
+        elif count or decision.aux_state is not None or decision.metadata is not None:
+            self._feed(process, "s", now, count)
+
+    def _leave_events(self, process: Process, now: datetime) -> None:
+        if process.key[0] in self.feeding:
+            process.leftover_until = now + FEED_KEPT
+            self.leftovers.append(process)
+
+    def _feed(self, process: Process, letter: str, now: datetime, count: int = 0) -> None:
+        """Have the feed tell what happened, before or behind the next events."""
+        if process.key[0] not in self.feeding:
+            return
+        known, what = len(process.events), Fed(letter, 0, now)
+        own = [Fed("e", known + place, now) for place in range(1, count + 1)]
+        process.fed += [what, *own] if letter in "cp" else [*own, what]
+        if process not in self.fed:
+            self.fed.append(process)
 
     def _rest(self, process: Process, step: Step, now: datetime) -> None:
         decision = step.decision
@@ -433,7 +510,10 @@ class Oracle:
     def _go_on(self, process: Process, task: Task, step: Step, now: datetime) -> Ended:
         following, process.held = process.next, None
         if following is None:
-            return Ended(None, None if step.pause is None else now + step.pause, set())
+            # A process that stays broken does not rest.
+            if step.pause is None or step.decision.disposition is Disposition.HOLD:
+                return Ended(None, None, set())
+            return Ended(None, now + step.pause, set())
         timer = following.task_type.is_timer
         is_due = not timer or following.scheduled_time <= now
         paused = self.policies[process.key[0]].paused
@@ -650,6 +730,7 @@ class Oracle:
         task.lease = None
         if process.status is not ProcessStatus.ERROR:
             process.become(ProcessStatus.ERROR, now, reason, task)
+            self._feed(process, "b", now)
         if task.task_type.is_timer:
             self._hold(process, task)
         return told
@@ -671,6 +752,16 @@ class Oracle:
         self.removed = [process for process in self.removed if process not in gone]
         return len(gone) == limit
 
+    def drop_fed(self, limit: int, now: datetime, left: set[int]) -> None:
+        """Events of processes that are gone; `left` as in drop_removed."""
+        due = sorted(
+            (each for each in self.leftovers if each.leftover_until and each.leftover_until < now),
+            key=lambda process: (process.leftover_until, process.number in left),
+        )
+        for process in due[:limit]:
+            process.has_events = False
+            self.leftovers.remove(process)
+
     def remove(self, key: Key, now: datetime) -> tuple[bool, set[int]]:
         """By hand: its number is kept, without name and tasks; what is kept of earlier lives stays."""
         process = self.processes.get(key)
@@ -678,7 +769,8 @@ class Oracle:
             return False, set()
         told = self._forget(process)
         process.kept_until = now + DAY
-        process.tasks, process.has_name = [], False
+        process.tasks, process.has_name, process.has_events = [], False, False
+        self._feed(process, "r", now)
         self.removed.append(process)
         return True, told
 
@@ -695,9 +787,35 @@ class Oracle:
         record.name, record.idempotency_key, record.running_time = "put", item.idempotency_key, now
         record.end(FINISHED, now)
         process.events = [record] * len(item.events)
+        # What it came with is not told.
+        self._feed(process, "c", now)
         for timer in item.timers:
             self._add_timer(process, timer, now)
         return True
+
+    def sweep(self, namespace: str, kept: Retention, began: datetime, found: Rows, *, whole: bool) -> int:
+        """Take over what a walk has deleted, which must have been old when it began; return how much.
+
+        `whole`: nothing has happened since it began, and it has ended, so that nothing old is left.
+        """
+        ids = {row[:2] for row in found["tasks"]}
+        events = Counter(row[0] for row in found["events"])
+        count = 0
+        for process in self.processes.values():
+            if process.key[0] != namespace:
+                continue
+            old, most = process.old_tasks(kept, began), process.old_events(kept, began)
+            gone = [task for task in process.tasks if task.key not in ids]
+            lost = len(process.events) - events[process.number]
+            assert set(gone) <= set(old), f"{process.key}: {gone} were not old"
+            assert process.lost_events <= lost <= max(most, process.lost_events), process.key
+            if whole:
+                assert set(gone) == set(old), f"{process.key}: {old} are left"
+                assert lost >= most, process.key
+            count += len(gone) + lost - process.lost_events
+            process.tasks = [task for task in process.tasks if task not in gone]
+            process.swept, process.lost_events = [*process.swept, *gone], lost
+        return count
 
     # The tables.
 
@@ -751,6 +869,13 @@ class Oracle:
             "events": [
                 (p.number, place, task.task_id)
                 for p in self.processes.values() for place, task in enumerate(p.events, start=1)
+                if place > p.lost_events
+            ],
+            "leftovers": [(p.number, p.leftover_until) for p in self.leftovers],
+            "swept": [
+                (p.number, p.lost_events + 1 if p.lost_events else None,
+                 max((task.task_id for task in p.swept), default=None))
+                for p in self.processes.values()
             ],
         }  # fmt: skip
 

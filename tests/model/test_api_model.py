@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
+import psycopg
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
@@ -21,24 +22,29 @@ from progressor import (
     Client,
     Engine,
     HandlerFailed,
+    HistoryRange,
+    HistoryTruncated,
     IdempotencyConflict,
     ProcessAlreadyExists,
     ProcessBroken,
     ProcessNotBroken,
     ProcessNotFound,
     Rejected,
+    Retention,
     SetTimer,
+    TaskNotFound,
     TraceEntry,
 )
 from tests.model.bank import FAR, NS, Account, Act, Oracle, Outcome, bank
 from tests.model.profiles import profile
-from tests.support import check_invariants
+from tests.support import age, check_invariants
 
 T = TypeVar("T")
 # What was asked for, under which key, and its outcome.
 Asked = tuple[str, Act, str, Outcome]
 IDS = ("a", "b", "c")
 _DEADLINE = 30.0
+HOUR = timedelta(hours=1)
 _FAR_OFF = timedelta(days=100)
 _numbers = itertools.count(1)
 
@@ -71,6 +77,8 @@ class Bank:
         self.dsn, self._runner, self._options = dsn, runner, options
         self.engine: Engine
         self.outside = Client(dsn)
+        # The tasks of each process, as the last walk found them.
+        self.seen: dict[str, set[int]] = {}
         self.run(self.start())
         self.run(self.outside.__aenter__())
 
@@ -83,6 +91,22 @@ class Bank:
 
     def client(self, side: str) -> Client:
         return self.engine.client if side == "inside" else self.outside
+
+    async def walk(self, kept: Retention, *, by: timedelta) -> None:
+        """Make all that has ended so much older, and run a whole walk."""
+        async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as own:
+            cursor = await own.execute(
+                "SELECT p.process_id, array_agg(t.task_id) FROM progressor.tasks AS t "
+                "JOIN progressor.processes AS p USING (process_no) GROUP BY p.process_id"
+            )
+            self.seen = {process_id: set(ids) for process_id, ids in await cursor.fetchall()}
+        await age(self.dsn, by)
+        storage = self.outside._node.storage
+        await self.outside.set_retention(NS, kept)
+        while not (await self.outside.retention(NS)).ended_at:
+            await storage.sweep(rate=1_000_000, namespace=NS)
+        # The engine walks, too: it is to delete nothing else, and nothing later.
+        await self.outside.set_retention(NS, Retention())
 
     async def stop(self) -> None:
         await self.engine.stop()
@@ -151,7 +175,11 @@ class ApiMachine(RuleBasedStateMachine):
         found = await self.bank.engine.client.get(NS, process_id)
         state = found.state or Account()
         assert (found.status, state, found.last_event_id) == (model.status, model.account, model.events)
-        assert [event.event_id for event in found.history] == list(range(1, model.events + 1))
+        assert [each.event_id for each in found.history] == list(range(model.first_event, model.events + 1))
+        assert found.first_event_id == model.first_event
+        if model.first_event > 2:
+            with pytest.raises(HistoryTruncated):
+                await client.get(NS, process_id, range=HistoryRange(model.first_event - 2))
         assert (found.detail is None) == (model.status != "error")
         waiting = [(entry.task_type, entry.status) for entry in trace if entry.finished_time is None]
         stands = "held" if model.status == "error" else "waiting"
@@ -327,6 +355,36 @@ class ApiMachine(RuleBasedStateMachine):
         self.forgotten.setdefault(name, []).extend(self.asked.pop(name, []))
         assert self.bank.run(outcome_of(self.bank.client(side).remove(NS, self._id(name)))) == expected
         self._compare()
+
+    @rule(newest=st.sampled_from([None, 1, 2]), keeps_keys=st.booleans())
+    def sweep(self, newest: int | None, keeps_keys: bool) -> None:
+        """A walk deletes all that has ended; what is asked again with a key that is gone is new."""
+        kept = Retention(tasks=2 * HOUR, keys=6 * HOUR if keeps_keys else None, events=newest)
+        self.bank.run(self.bank.walk(kept, by=3 * HOUR))
+        self.oracle.sweep(newest)
+        for name in IDS:
+            left = self.bank.run(self._left(name, keeps_keys=keeps_keys))
+            asked = self.asked.pop(name, [])
+            self.asked[name] = [each for each in asked if each[2] in left]
+            self.forgotten.setdefault(name, []).extend(each for each in asked if each[2] not in left)
+        self._compare()
+
+    async def _left(self, name: str, *, keeps_keys: bool) -> set[str | None]:
+        """The keys of the tasks that a walk has left, each of which is needed or within its time."""
+        client, process_id = self.bank.outside, self._id(name)
+        trace = await self._settled(process_id)
+        if trace is None:
+            return set()
+        found = await client.get(NS, process_id)
+        for entry in trace:
+            is_needed = entry.finished_time is None or entry.task_id == found.corrupted_by
+            assert is_needed or (keeps_keys and entry.idempotency_key), entry
+        ids = {entry.task_id for entry in trace}
+        for task_id in self.bank.seen.get(process_id, set()) - ids:
+            with pytest.raises(TaskNotFound) as caught:
+                await client.result(NS, process_id, task_id)
+            assert caught.value.is_deleted
+        return {entry.idempotency_key for entry in trace}
 
     @rule(really=st.integers(0, 5))
     def restart_the_engine(self, really: int) -> None:

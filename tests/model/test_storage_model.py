@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -24,7 +25,8 @@ from hypothesis.stateful import (
 )
 
 from progressor import transitions
-from progressor.config import NO_RATES, Rates, RetryPolicy
+from progressor.archive.pages import ImportOutcome
+from progressor.config import NO_RATES, Rates, Retention, RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.messages.message import Message
 from progressor.model import (
@@ -41,6 +43,7 @@ from progressor.model import (
     TimerStatus,
 )
 from progressor.storage import outbox
+from progressor.storage.admin import sweeps
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.transactions import Doubtful
 from progressor.storage.steps.fused import Fused
@@ -49,6 +52,7 @@ from progressor.storage.values import (
     Continue,
     Duplicate,
     Finished,
+    Gone,
     Import,
     LostLease,
     NotPrepared,
@@ -69,6 +73,8 @@ from tests.model.draws import (
     RATES,
     Sent,
     batches,
+    feed_reads,
+    feedings,
     flight_ends,
     flight_losses,
     key_of,
@@ -81,12 +87,16 @@ from tests.model.draws import (
     policies,
     process_of,
     put_timers,
+    retentions,
+    round_sizes,
     save_losses,
     seldom,
     sent,
+    until_walks,
     waits,
     workers,
 )
+from tests.model.feed import Follower, Walker, check_feed
 from tests.model.oracle import Ended, Key, Oracle, Policy, Task, due_of, is_plain
 from tests.model.profiles import profile
 from tests.model.world import World, world
@@ -103,6 +113,7 @@ from tests.support import (
     number,
     request,
 )
+from tests.transfers import lives, outline, renamed
 
 POLICY = RetryPolicy(max_attempts=3)
 # The groups of each namespace, and how many tasks of each may run.
@@ -131,8 +142,14 @@ WAYS = {
     "not delivered",
     "claimed by a rate",
     "rests by its rate",
+    "swept",
+    "swept in pieces",
+    "swept amid others",
+    "followed",
+    "walked",
+    "read to the end",
 }
-_VARIANT = re.compile("_(timeless|pausing)$")
+_VARIANT = re.compile("(_timeless|_pausing)?(_feeding)?$")
 _VERBS = {TaskType.INIT: "prepare_init", TaskType.REPAIR: "prepare_repair", None: "simple_repair"}
 
 
@@ -146,7 +163,13 @@ class StorageMachine(RuleBasedStateMachine):
         self.held: list[Held] = []
         self.saved: list[Held] = []
         self.forgotten: list[TaskRef] = []
+        # The retention of a namespace through which a walk goes.
+        self.walks: dict[str, Retention] = {}
+        # When rows of the feed may have been deleted last; and its readers.
+        self.dropped_at: datetime | None = None
+        self.walker: Walker | None = None
         world.empty()
+        self.follower = Follower(world.run(lambda storage: storage.feed_head()).first_place)
         world.tables.set_collector()
         for namespace in NAMESPACES:
             self._write_policy(namespace)
@@ -227,9 +250,12 @@ class StorageMachine(RuleBasedStateMachine):
         results = self.world.run(lambda storage: getattr(storage, verb)(asked, now=self.now), loss)
         self._prepared(results, expected, old)
 
-    @initialize(ends=st.lists(outcomes, min_size=len(KEYS), max_size=len(KEYS)))
-    def begin(self, ends: list[Outcome]) -> None:
+    @initialize(ends=st.lists(outcomes, min_size=len(KEYS), max_size=len(KEYS)), feeding=feedings)
+    def begin(self, ends: list[Outcome], feeding: frozenset[str]) -> None:
         """Most examples begin with processes that live."""
+        self.oracle.feeding = feeding
+        for namespace in feeding:
+            self._write_policy(namespace)
         asked = [request(name, TaskType.INIT, namespace=namespace) for namespace, name in KEYS]
         self._prepare("prepare_init", asked, "")
         self.save_result([(place, outcome, False) for place, outcome in enumerate(ends)], "", False)
@@ -345,7 +371,8 @@ class StorageMachine(RuleBasedStateMachine):
         """Save them; return of each whether it held its lease."""
         steps = []
         for held, (outcome, keeps_slot) in zip(chosen, ends, strict=False):
-            decision = decide(held.process, held.task, outcome, POLICY)
+            feeds = held.task.namespace in self.oracle.feeding
+            decision = decide(held.process, held.task, outcome, POLICY, feeds=feeds)
             pause = self.oracle.policies[held.task.namespace].pause
             steps.append(Step(held.task, held.process, decision, keeps_slot and pause is None, pause=pause))
         ways = self._ways(steps, loss, tried=tried)
@@ -358,7 +385,7 @@ class StorageMachine(RuleBasedStateMachine):
         )
         self._compare()
         # The variants of a statement are one way.
-        sent = [_VARIANT.sub("", sent[-1]) for sent in self.world.sent]
+        sent = [_VARIANT.sub("", sent[-1]) for sent in map(_saving, self.world.sent)]
         assert sent == ways, "another way than it should have gone"
         self.world.ways["; ".join(["torn"] * bool(torn) + sent)] += 1
         for step, result, wanted in zip(steps, results, expected, strict=True):
@@ -421,7 +448,7 @@ class StorageMachine(RuleBasedStateMachine):
         asked=batches(TaskType.CALL, TaskType.NOTIFY, by=key_of),
         worker=workers,
         ends=st.lists(outcomes, min_size=4, max_size=4),
-        loss=losses,
+        loss=save_losses,
     )
     def work(self, asked: list[Request], worker: int, ends: list[Outcome], loss: str) -> None:
         """Ask for something, claim everything, and save some of it."""
@@ -593,9 +620,11 @@ class StorageMachine(RuleBasedStateMachine):
         self._claimed_by(rates, namespace, self.world.run(claim, loss), expected)
         self.world.ways["claimed in groups"] += bool(expected)
 
-    @precondition(lambda self: self.oracle.all_tasks())
     @rule(place=st.integers(0, 20), worker=workers, loss=losses)
     def capture_task(self, place: int, worker: int, loss: str) -> None:
+        # No precondition: how many tasks a round of a walk deletes is the database's to choose.
+        if not self.oracle.all_tasks():
+            return
         waiting = [task for task in self.oracle.all_tasks() if task.status == "waiting"]
         among = waiting or self.oracle.all_tasks()
         self._capture(_ref(among[place % len(among)]), worker, loss, RATES[worker])
@@ -649,6 +678,7 @@ class StorageMachine(RuleBasedStateMachine):
             on_zombie=policy.on_zombie,
             zombie_attempts=policy.zombie_attempts,
             max_attempts=policy.max_attempts,
+            feed=namespace in self.oracle.feeding,
         )
         self.world.tables.execute("UPDATE namespaces SET options = options || '{\"group_limit\": 1}'")
 
@@ -679,16 +709,105 @@ class StorageMachine(RuleBasedStateMachine):
             loss,
         )
         self.oracle.drop_workers(AGE, self.now)
-        left = {row[0] for row in self.world.rows()["removed"]}
-        expected = self.oracle.drop_removed(limit, self.now, left)
-        if loss == "late":  # what the first try dropped is gone; the second one goes on
+        rows = self.world.rows()
+        left, fed = ({row[0] for row in rows[name]} for name in ("removed", "leftovers"))
+        # What the first try dropped is gone; the second one goes on.
+        for _ in range(2 if loss == "late" else 1):
             expected = self.oracle.drop_removed(limit, self.now, left)
-        assert more == expected
+            self.oracle.drop_fed(limit, self.now, fed)
+        # There may be more of the feed.
+        assert more == expected or (more and self.oracle.feeding)
+        self.dropped_at = self.now
         self._compare()
         serving = "SELECT worker_id, seen_at FROM workers WHERE namespaces <> '{}'"
         workers = self.world.tables.execute(serving)
         assert {row["worker_id"]: row["seen_at"] for row in workers} == self.oracle.seen
         self._replies(loss)
+
+    # Retention.
+
+    def _round(self, namespace: str, sizes: tuple[int, ...], loss: str, *, whole: bool) -> bool:
+        """A round of a walk, if it is due; return whether the walk has ended."""
+        names = ("_LOOKS", "_READS", "_HELD", "_ROWS")
+        with mock.patch.multiple(sweeps, **dict(zip(names, sizes, strict=True))):
+            self.world.run(
+                lambda storage: storage.sweep(rate=1_000_000, namespace=namespace, now=self.now), loss
+            )
+        known = self.world.run(lambda storage: storage.retention(namespace))
+        assert known is not None
+        assert known.began_at is not None
+        is_over = known.ended_at is not None
+        count = self.oracle.sweep(
+            namespace, self.walks[namespace], known.began_at, self.world.rows(), whole=whole and is_over
+        )
+        self.world.ways["swept" if whole else "swept amid others"] += bool(count)
+        self.world.ways["swept in pieces"] += whole and bool(count) and not is_over
+        self._compare()
+        return is_over
+
+    @rule(
+        namespace=st.sampled_from(NAMESPACES),
+        kept=retentions,
+        later=until_walks,
+        sizes=round_sizes,
+        whole=st.booleans(),
+        loss=losses,
+    )
+    def sweep(
+        self,
+        namespace: str,
+        kept: Retention,
+        later: timedelta,
+        sizes: tuple[int, ...],
+        whole: bool,
+        loss: str,
+    ) -> None:
+        """A walk begins: as a whole, or with a round of which the next come amid whatever follows.
+
+        A task that it deleted answers nobody, and whoever asks with its key asks for something new.
+        """
+        self.now += later
+        self.world.run(lambda storage: storage.set_retention(namespace, kept, now=self.now))
+        self.walks[namespace] = kept
+        is_over = self._round(namespace, sizes, loss, whole=whole)
+        while whole and not is_over:
+            self.now += SECOND
+            is_over = self._round(namespace, sizes, "", whole=True)
+        self._replies("")
+
+    @precondition(lambda self: self.walks)
+    @rule(place=places, sizes=round_sizes, loss=losses)
+    def sweep_on(self, place: int, sizes: tuple[int, ...], loss: str) -> None:
+        """The next round of a walk that is under way, or the first of the next walk."""
+        self.now += SECOND
+        namespace = list(self.walks)[place % len(self.walks)]
+        self._round(namespace, sizes, loss, whole=False)
+
+    # The feed.
+
+    @precondition(lambda self: self.oracle.feeding)
+    @rule(what=feed_reads, limit=st.sampled_from([1, 3, 1000]), loss=losses)
+    def read_the_feed(self, what: str, limit: int, loss: str) -> None:
+        """Its rows are numbered, it is read as a whole, or one of its readers goes on."""
+        if what == "number":
+            self.world.run(lambda storage: storage.feed_head(), loss)
+        elif what == "all":
+            check_feed(self.world, self.oracle, self.dropped_at, limit=limit)
+        elif what == "follow":
+            self.follower.read(self.world, limit, loss)
+            self.world.ways["followed"] += 1
+        else:
+            self.walker = self.walker or Walker(self.world, self.oracle)
+            self.walker.read(self.world, limit, loss)
+            self.world.ways["walked"] += 1
+        self._compare()
+
+    def _read_to_the_end(self) -> None:
+        self.follower.check(self.world, self.oracle)
+        if self.walker is not None:
+            self.walker.check(self.world, self.oracle)
+        check_feed(self.world, self.oracle, self.dropped_at, limit=1000)
+        self.world.ways["read to the end"] += bool(self.oracle.fed)
 
     # What ends, and what begins anew.
 
@@ -857,11 +976,13 @@ class StorageMachine(RuleBasedStateMachine):
     def _replies(self, loss: str) -> None:
         known = self.oracle.all_tasks()
         gone = [ref.key for ref in (*self.forgotten, TaskRef(NAMESPACES[0], -1, -1))]
-        stored = self._keys()
-        keys = [*gone, *(stored[task.key] for task in known)]
+        stored, swept = self._keys(), self._swept_keys()
+        keys = [*gone, *swept, *(stored[task.key] for task in known)]
         answers = self.world.run(lambda storage: storage.replies(keys), loss)
         assert {answer.status for answer in answers[: len(gone)]} == {None}
-        for answer, task in zip(answers[len(gone) :], known, strict=True):
+        answers = answers[len(gone) :]
+        assert {(each.status, each.gone) for each in answers[: len(swept)]} <= {(None, Gone.SWEPT)}
+        for answer, task in zip(answers[len(swept) :], known, strict=True):
             assert (answer.status, answer.response, answer.error) == (
                 task.status,
                 task.response,
@@ -878,8 +999,37 @@ class StorageMachine(RuleBasedStateMachine):
         )
         return {(row["process_no"], row["task_id"]): TaskKey(**row) for row in rows}
 
+    def _swept_keys(self) -> list[TaskKey]:
+        """The identities of the tasks that walks deleted, of processes that live."""
+        rows = self.world.tables.execute("SELECT process_no, birth FROM processes")
+        births = {row["process_no"]: row["birth"] for row in rows}
+        return [
+            TaskKey(
+                *task.key,
+                births[process.number],
+                task.idempotency_key,
+                task.request.request_hash if task.request else None,
+            )
+            for process in self.oracle.processes.values()
+            for task in process.swept
+        ]
+
     def teardown(self) -> None:
+        self._read_to_the_end()
         check_invariants(self.world.dsn)
+        self._copy_all()
+        check_invariants(self.world.dsn)
+
+    def _copy_all(self) -> None:
+        """Import a copy of all that the example left, and compare."""
+        known = lives(self.world.tables)
+        wholes = self.world.run(lambda storage: storage.whole(known))
+        copies = [renamed(each) for each in wholes]
+        outcomes = self.world.run(lambda storage: storage.import_processes(copies, now=self.now))
+        assert outcomes == [ImportOutcome.IMPORTED] * len(wholes)
+        new = lives(self.world.tables)[len(known) :]
+        found = self.world.run(lambda storage: storage.whole(new))
+        assert [outline(each) for each in found] == [outline(each) for each in wholes]
 
 
 class Turn:
@@ -915,7 +1065,8 @@ class Turn:
         return self._decisions
 
     def _decided(self, held: Claimed, end: Outcome) -> Decision:
-        decision = decide(held.process, held.task, end, POLICY)
+        feeds = held.task.namespace in self._machine.oracle.feeding
+        decision = decide(held.process, held.task, end, POLICY, feeds=feeds)
         if self._poisoned and is_plain(decision, self._machine.now) and decision.status is not None:
             # No jsonb takes it.
             self.is_poisoned = True
@@ -974,6 +1125,11 @@ def _request(message: Message, lease: int) -> Request:
     )
 
 
+def _saving(sent: tuple[str, ...]) -> tuple[str, ...]:
+    """The statements of a transaction before the one for the feed."""
+    return sent[:-1] if sent[-1] == "feed_steps" else sent
+
+
 def _order(timer: Timer) -> tuple[datetime, str]:
     return timer.due, timer.name
 
@@ -994,10 +1150,11 @@ def _place(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row[:3]
 
 
+@pytest.mark.timeout(600)
 def test_storage_against_the_oracle(dsn: str) -> None:
     """Whatever is asked of Storage, and however often, it does what the oracle does."""
     with world(dsn) as made:
         run_state_machine_as_test(
-            lambda: StorageMachine(made), settings=profile(quick=200, deep=5000, steps=30)
+            lambda: StorageMachine(made), settings=profile(quick=150, deep=5000, steps=30)
         )
         assert made.ways.keys() >= WAYS, "some ways were not gone"

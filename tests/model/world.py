@@ -39,8 +39,15 @@ TABLES = (
     "groups",
     "rates",
     "retention",
+    "samples",
     "task_marks",
     "outbox",
+    "feed",
+    "feed_leftovers",
+    "subscriptions",
+    "subscription_slices",
+    "subscription_readers",
+    "parked",
 )
 ROWS = {
     "processes": """
@@ -62,7 +69,12 @@ ROWS = {
     "running": """
         SELECT process_no, task_id, task_type, worker_id, lease, running_time, group_key
         FROM running LEFT JOIN groups USING (group_no)""",
-    "events": "SELECT process_no, event_id, task_id FROM events",
+    # But for those that stay for readers of the feed.
+    "events": """
+        SELECT process_no, event_id, task_id FROM events
+        WHERE process_no NOT IN (SELECT process_no FROM feed_leftovers)""",
+    "leftovers": "SELECT process_no, kept_until FROM feed_leftovers",
+    "swept": "SELECT process_no, first_event_id, swept_until FROM processes",
 }
 
 
@@ -136,10 +148,10 @@ class World:
         self._examples += 1
         if self._examples % 200 == 0:
             self.connection.execute(b"TRUNCATE " + b", ".join(name.encode() for name in TABLES))
-            return
         with self.connection.pipeline():
             for name in TABLES:
                 self.connection.execute(b"DELETE FROM " + name.encode())
+            self.connection.execute("UPDATE feed_head SET position = 0, dropped = 0")
 
     def rows(self) -> Rows:
         """All rows of the tables, as the oracle writes them."""

@@ -87,6 +87,8 @@ def _configuration(server: str, mode: PoolMode, port: int, size: int) -> str:
         pool_mode = {mode}
         default_pool_size = {size}
         max_client_conn = 500
+        ; Each test has a database of its own: what it leaves must not use up the server's connections.
+        server_idle_timeout = 3
     """.replace("        ", "")
 
 

@@ -16,11 +16,12 @@ from progressor.acts import Act, AuditEntry, AuditVerb, Way, act_of, acting
 from progressor.config import Retention
 from progressor.errors import StorageUnavailable
 from progressor.rights import Bearer, Rights, Scope
+from progressor.storage.admin.bulks import NewBulk
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import STATEMENTS
-from progressor.storage.values import Import, NewBulk
+from progressor.storage.values import Import
 from tests.support import (
     NS,
     SECOND,

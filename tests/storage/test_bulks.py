@@ -17,11 +17,12 @@ from progressor.config import RetryPolicy
 from progressor.inputs import redo_key
 from progressor.model import Intent, Success, TaskType
 from progressor.storage.admin import bulks as bulks_module
+from progressor.storage.admin.bulks import NewBulk
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.values import NewBulk, TaskRef
+from progressor.storage.values import TaskRef
 from progressor.transitions import decide
 from tests.support import (
     MICROSECOND,

@@ -61,19 +61,90 @@ def of(process_id: LiteralString) -> LiteralString:
     return f"process_no = (SELECT process_no FROM processes WHERE process_id = '{process_id}')"
 
 
+# A bulk that has begun one repair.
+BULK: LiteralString = f"""
+    INSERT INTO bulks (
+        created_at, until_task, namespace, simple, request_hash, idempotency_key,
+        bulk_hash, pace, paced_at, next_at, still_since, looked_at, begun
+    )
+    VALUES (now(), 1, '{NS}', TRUE, '', 'key', '', interval '1 s', now(), now(), now(), 1, 1)
+"""
+
+
+def repairing(process_id: LiteralString, columns: LiteralString) -> tuple[LiteralString, ...]:
+    """A bulk that repairs this process; the two columns are its repair and the request to run again."""
+    looks_for: LiteralString = (
+        "INSERT INTO bulk_repairs (bulk_id, process_no, task_id, redo_task_id) "
+        f"SELECT bulk_id, process_no, {columns} FROM bulks, tasks WHERE {of(process_id)}"
+    )
+    return BULK, looks_for
+
+
+# A row of a feed.
+FED: LiteralString = """
+    INSERT INTO feed (
+        position, appended_at, namespace, kinds, process_nos, process_ids, task_ids, last_event_ids,
+        event_counts
+    )
+    VALUES (2, now(), 'shop.other', 's', '{1}', '{one}', '{1}', '{0}', '{0}')
+"""
 DAMAGES: dict[str, Damage] = {
-    "a bulk that lost a repair": (
-        (NS, None),
+    "a row of the feed that is lost": (
+        NO_NAME,
+        (FED, "UPDATE feed_head SET position = 2"),
+        {"feed_dense"},
+    ),
+    "a bulk that lost a repair": ((NS, None), (BULK,), {"bulks_add_up"}),
+    "a repair of a bulk that is deleted": (
+        at("put broken"),
+        repairing("put broken", "4711, NULL"),
+        {"bulk_repairs_have_tasks"},
+    ),
+    "a request that a bulk will run again, deleted": (
+        at("put broken"),
+        repairing("put broken", "task_id, 4711"),
+        {"bulk_repairs_have_tasks"},
+    ),
+    "a task that broke its process, deleted": (
+        at("held"),
+        (f"DELETE FROM tasks WHERE {of('held')} AND status = 'error'",),
+        {"broken_by_a_task"},
+    ),
+    "an init that no retention has deleted": (
+        at("alone"),
+        (f"DELETE FROM tasks WHERE {of('alone')} AND task_type = 'init'",),
+        {"init_succeeded"},
+    ),
+    "no task that a retention has left, and it has deleted none": (
+        at("sender"),
+        ("DELETE FROM outbox", f"DELETE FROM tasks WHERE {of('sender')}"),
+        {"init_succeeded"},
+    ),
+    "a task deleted within its time": (
+        at("alone"),
         (
-            f"""
-            INSERT INTO bulks (
-                created_at, until_task, namespace, simple, request_hash, idempotency_key,
-                bulk_hash, pace, paced_at, next_at, still_since, looked_at, begun
-            )
-            VALUES (now(), 1, '{NS}', TRUE, '', 'key', '', interval '1 s', now(), now(), now(), 1, 1)
-            """,
+            "INSERT INTO task_marks VALUES (now() - interval '50 minutes', 4711), (now(), 4713)",
+            "UPDATE processes SET swept_until = 4712 WHERE process_id = 'alone'",
         ),
-        {"bulks_add_up"},
+        {"swept_is_old"},
+    ),
+    "a task deleted that no walk has deleted": (
+        at("alone"),
+        ("UPDATE processes SET swept_until = 1 WHERE process_id = 'alone'",),
+        {"swept_is_old"},
+    ),
+    "a first event that is deleted, and not noted": (
+        at("put"),
+        (f"DELETE FROM events WHERE {of('put')} AND event_id = 1",),
+        {"events_gapless"},
+    ),
+    "an event that is deleted behind the first that is left": (
+        at("put"),
+        (
+            "UPDATE processes SET first_event_id = 2 WHERE process_id = 'put'",
+            f"DELETE FROM events WHERE {of('put')} AND event_id < 3",
+        ),
+        {"events_gapless"},
     ),
     "a message of a task that runs": (
         at("target"),
@@ -296,7 +367,7 @@ DAMAGES: dict[str, Damage] = {
                 f"WHERE {of('busy')} AND task_type = 'call' AND status = 'waiting'"
             ),
         ),
-        {"mailbox_order"},
+        {"mailbox_order", "init_succeeded"},
     ),
     "a call overtaken by a timer": (
         at("busy"),
@@ -311,7 +382,7 @@ DAMAGES: dict[str, Damage] = {
             f"UPDATE schedule SET task_id = 0 WHERE {of('busy')}",
             f"UPDATE tasks SET task_id = 0 WHERE {of('busy')} AND status = 'waiting'",
         ),
-        {"mailbox_order"},
+        {"mailbox_order", "init_succeeded"},
     ),
     "a call on a broken process": (
         at("mailbox"),
@@ -607,7 +678,8 @@ def test_damage(scene: str, tables: Tables, name: str) -> None:
     assert set(found) == expected
     for finding in chain.from_iterable(found[each] for each in expected - GUARDS):
         assert (finding.namespace, finding.process_id) == place
-        assert place != NO_NAME or "there is no process " in finding.found
+        of_the_feed = expected == {"feed_dense"}
+        assert place != NO_NAME or of_the_feed or "there is no process " in finding.found
     for namespace in (NS, OTHER):
         seen = expected if place[0] == namespace else expected & GUARDS
         assert broken(scene, namespace=namespace) == seen

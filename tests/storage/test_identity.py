@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from progressor.model import HistoryRange, Life, TaskStatus
+from progressor.inputs import HistoryRange
+from progressor.model import Life, TaskStatus
 from progressor.storage.operations import Storage
 from progressor.storage.queries.reads import Reads
 from progressor.storage.values import Gone, Import, TaskKey, TaskOutcome

@@ -114,6 +114,9 @@ async def test_retiring(storage: Storage, tables: Tables) -> None:
     """A namespace with nothing left is gone, and a start of it is refused as of any that nobody knows."""
     register(tables)
     register(tables, "other")
+    tables.execute(
+        "INSERT INTO samples SELECT namespace_no, now(), 0, 0, 0, 0, 0, NULL, '0 s' FROM namespaces"
+    )
     left = await storage.retire(NS, lease_age=AGE)
     assert left is not None
     assert left.is_nothing
@@ -122,6 +125,7 @@ async def test_retiring(storage: Storage, tables: Tables) -> None:
     assert isinstance(outcome, NotPrepared)
     assert outcome.reason is Reason.NO_NAMESPACE
     assert await storage.retire(NS, lease_age=AGE) is None
+    assert len(tables.execute("SELECT namespace_no FROM samples")) == 1
 
 
 async def test_what_is_in_use_is_not_retired(storage: Storage, tables: Tables) -> None:

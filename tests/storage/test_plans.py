@@ -17,18 +17,32 @@ import pytest
 from psycopg import pq
 
 from progressor.acts import AuditVerb, act_of
+from progressor.archive.records import (
+    EventRecord,
+    MessageRecord,
+    ProcessRecord,
+    TaskRecord,
+    WholeProcess,
+)
 from progressor.config import Rate, Rates, Retention
 from progressor.messages.message import Message
-from progressor.model import Decision, Event, ProcessStatus
+from progressor.model import Decision, Event, Life, ProcessStatus
+from progressor.storage.admin.archiving import Batch
+from progressor.storage.admin.bulks import NewBulk
+from progressor.storage.admin.reencoding import Renewal, RowKey, ValueLook, ValueTable
+from progressor.storage.admin.subscriptions import Parked
+from progressor.storage.feed.places import FeedPlace
+from progressor.storage.feed.reading import FeedEntry, FeedFilter, Slice
 from progressor.storage.operations import Storage
 from progressor.storage.outbox import Outbox
 from progressor.storage.params import rate_params
-from progressor.storage.postgres.arrays import bigints
+from progressor.storage.postgres.arrays import bigints, texts
 from progressor.storage.postgres.pipeline import Session, _encode, numbered
 from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.statements import STATEMENTS, Params
+from progressor.storage.queries.watching import WatchReads
+from progressor.storage.statements import STATEMENTS, Params, feeding
 from progressor.storage.steps.zombies import FROM_THE_START
-from progressor.storage.values import Claimed, Import, NewBulk, TaskKey, TaskRef
+from progressor.storage.values import Claimed, Import, TaskKey, TaskRef
 from progressor.timers import SetTimer, UnsetTimer
 from tests.support import (
     NS,
@@ -62,6 +76,12 @@ from tests.support import (
 ROWS = int(os.environ.get("PROGRESSOR_TEST_PLAN_ROWS", "20000"))
 Plan = dict[str, Any]
 
+# What the steps of a statement are to a feed: the first of them goes there.
+FED: Params = {
+    **{name: texts(["s"]) for name in ("feed_kind", "feed_namespace", "feed_process_id")},
+    "feed_event_count": bigints([0]),
+}
+
 # What touches no table of processes.
 OTHER_STATEMENTS = {
     "begin",
@@ -84,18 +104,35 @@ OTHER_STATEMENTS = {
         "register_namespace",
     ),
     *("oldest_snapshot", "longest_lease", "server_version"),
+    # Of samples alone: at most a day of each namespace.
+    *("note_samples", "samples"),
     *("create_token", "find_tokens", "revoke_token", "use_token", "tokens_exist"),
     *("set_paused", "known_namespaces", "all_workers", "retire_patience", "bury_patience"),
     # See test_cost_where_many_bulks_have_ended.
+    *("stale_bulks", "renew_bulks"),
     *("make_bulk", "bulk_of_key", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
     "running_bulks",
     # Settings of a step in the transaction of its handler: they read no table.
     *("constraints", "reset_role", "step_guards", "step_mark"),
+    # Nor does a bound of a walk's wait.
+    "wait_briefly",
     # Locks whole tables, as every statement that writes to them does.
     "lock_saved_tables",
     "lock_processes",
+    # Numbers from a sequence, and the begin of a transaction that only reads.
+    *("draw_tasks", "begin_snapshot"),
+    # Of groups alone.
+    "import_groups",
     # Of walks alone; estimates read a sample of the pages.
-    *("mark_tasks", "enrol_namespaces", "lock_sweep", "note_sweep", "next_sweep", "begin_sweep"),
+    *(
+        "mark_tasks",
+        "enrol_namespaces",
+        "lock_sweep",
+        "lock_walk",
+        "note_sweep",
+        "next_sweep",
+        "begin_sweep",
+    ),
     *("retention", "set_retention", "sample_pages", "sample_tasks", "sample_events"),
     # Of groups alone.
     *("lock_groups", "make_groups", "set_group_limit"),
@@ -103,11 +140,14 @@ OTHER_STATEMENTS = {
     *("make_rate", "lock_rate", "rests"),
     # Of the audit alone.
     *("audit", "audit_of_process", "note_acts"),
+    # Of namespaces.
+    "fed_namespaces",
     "catalog",
 }
 BIG = {
     *("processes", "tasks", "events", "schedule", "running", "removed_processes", "kept_answers"),
-    "outbox",
+    *("outbox", "feed", "feed_leftovers", "parked"),
+    *("subscriptions", "subscription_slices", "subscription_readers"),
 }
 # What finds the rows of one process, by its number or by its name, and no more of them than are wanted.
 KEYS = {
@@ -129,6 +169,17 @@ KEYS = {
     "schedule_one_timer": ("(process_no + 0) =",),
     # The messages of one sender that are not delivered yet.
     "outbox_pkey": ("process_no =",),
+    "feed_pkey": ("feed_id =",),
+    "feed_leftovers_pkey": ("process_no =",),
+    # Of the feed what has no position yet, and the rows of given ones.
+    "feed_unnumbered": (),
+    "feed_position": ('"position" = ANY',),
+    "subscriptions_pkey": ("name =",),
+    "subscription_slices_pkey": ("name =", "slice ="),
+    "parked_pkey": ("parked_no =",),
+    "parked_of_process": ("name =", "namespace =", "process_id ="),
+    # Of a slice what an operator has asked for, and no more.
+    "parked_acted_on": ("name =", "slice ="),
 }
 # Scans that are not by such a key, for a reason.
 OTHERS = {
@@ -179,7 +230,18 @@ OTHERS = {
     ("look_tasks", "tasks"): "process_no =",
     ("look_events", "events"): "process_no =",
     ("sweep_tasks", "tasks"): "process_no =",
+    ("read_tasks", "tasks"): "process_no =",
+    ("read_events", "events"): "process_no =",
     ("sweep_events", "events"): "process_no =",
+    # All of a process.
+    ("whole_tasks", "tasks"): "process_no =",
+    ("whole_events", "events"): "process_no =",
+    # A page of all, in the order of their keys.
+    ("stale_states", "processes"): "process_no >",
+    ("stale_tasks", "tasks"): "ROW(",
+    ("stale_events", "events"): "ROW(",
+    ("stale_messages", "outbox"): "ROW(",
+    ("renew_events", "events"): "event_id = i.id",
     # The first of a process, which is its init.
     ("settle_bulk", "tasks"): "process_no =",
     # The youngest tasks of a process, up to the first that ran; the next one behind a task.
@@ -203,13 +265,49 @@ OTHERS = {
     ("next_message", "outbox"): "due <=",
     # Up to a bound, in the order in which they are due.
     ("waiting_messages", "outbox"): "",
+    # A window, and the events of each item in it; the oldest ones, up to a bound.
+    ("read_feed", "feed"): '"position" <=',
+    ("read_feed", "events"): "event_id =",
+    ("drop_feed", "feed"): '"position" <',
+    ("drop_fed", "feed_leftovers"): "kept_until <",
+    ("drop_fed", "events"): "process_no =",
+    # As many processes as a read may look at, in their order, and of each the events that it has room for.
+    ("walk_feed", "processes"): "process_no >=",
+    ("walk_feed", "events"): "event_id <=",
+    # One row at a time, and some before the last; the first one behind a place.
+    ("feed_place_at", "feed"): '"position" ',
+    ("known_subscriptions", "feed"): '"position" >',
+    # All subscriptions, and what there is of each: up to 64 slices, live readers, what is parked.
+    ("known_subscriptions", "subscriptions"): None,
+    ("known_subscriptions", "subscription_slices"): "name =",
+    ("known_subscriptions", "subscription_readers"): "name =",
+    ("known_subscriptions", "parked"): "name =",
+    ("hold_slices", "subscription_slices"): "name =",
+    ("hold_slices", "subscription_readers"): "name =",
+    ("free_slices", "subscription_slices"): "name =",
+    ("forget_reader", "subscription_readers"): "name =",
+    ("move_subscription", "subscription_slices"): "name =",
+    ("park_failing", "subscription_slices"): "name =",
+    ("drop_subscription", "subscription_slices"): "name =",
+    ("drop_subscription", "subscription_readers"): "name =",
+    # Of each entry that an operator wants.
+    ("acted_on", "events"): "event_id =",
+    # A page of all, in their order.
+    ("parked_entries", "parked"): "parked_no >",
+    # All of a slice, once it is taken; all of a subscription, by an operator.
+    ("parked_processes", "parked"): "name =",
+    ("act_on_parked", "parked"): "name =",
+    ("drop_parked", "parked"): "name =",
+    # The next ones of a process.
+    ("watched_events", "events"): "event_id >",
 }
 
-# By a rate they read what they read without one.
+# By a rate they read what they read without one; so do steps for a feed.
 OTHERS |= {
-    (f"{name}_rated", table): condition
+    (variant, table): condition
     for (name, table), condition in OTHERS.items()
-    if f"{name}_rated" in STATEMENTS
+    for variant in (f"{name}_rated", feeding(name))
+    if variant in STATEMENTS
 }
 
 # And by this index alone: others have the same column, and all rows that are not wanted.
@@ -225,6 +323,12 @@ ORDERS = {
     ("take_messages", "outbox"): {"outbox_due"},
     ("next_message", "outbox"): {"outbox_due"},
     ("waiting_messages", "outbox"): {"outbox_due"},
+    ("read_feed", "feed"): {"feed_position"},
+    ("drop_feed", "feed"): {"feed_position"},
+    ("feed_place_at", "feed"): {"feed_position"},
+    ("known_subscriptions", "feed"): {"feed_position"},
+    ("walk_feed", "processes"): {"processes_pkey"},
+    ("walk_feed", "events"): {"events_pkey"},
 }
 
 _MANY: LiteralString = """
@@ -270,6 +374,31 @@ SELECT
     'many-' || n + 1, 'message-' || n, ''
 FROM generate_series(10, %(rows)s, 10) AS n;
 
+-- Of the rows of the feed the last have no position.
+INSERT INTO feed (
+    position, appended_at, namespace, kinds, process_nos, process_ids, task_ids, last_event_ids,
+    event_counts
+)
+SELECT
+    CASE WHEN n < %(rows)s - 10 THEN n END, %(now)s, %(namespace)s, 's', ARRAY[n], ARRAY['many-' || n],
+    ARRAY[10 * n], ARRAY[1], ARRAY[1]
+FROM generate_series(1, %(rows)s) AS n;
+
+INSERT INTO feed_leftovers (process_no, kept_until)
+SELECT n, %(now)s + (n %% 4 - 1) * interval '1 day' FROM generate_series(1, %(rows)s) AS n;
+
+-- Of each process an entry is parked; an operator wants one in a thousand.
+INSERT INTO subscriptions (name, slices) SELECT 's' || n, 4 FROM generate_series(1, 9) AS n;
+INSERT INTO subscription_slices (name, slice, position, item, n, mark, epoch)
+SELECT 's' || n, slice, 0, 0, 0, 0, 0 FROM generate_series(1, 9) AS n, generate_series(0, 3) AS slice;
+INSERT INTO parked (
+    name, slice, process_no, namespace, process_id, kind, n, timestamp, position, attempts, action
+)
+SELECT
+    's' || 1 + n %% 2, n %% 4, n, %(namespace)s, 'many-' || n, 'e', 1, %(now)s, n, 1,
+    CASE n %% 1000 WHEN 0 THEN 'r' END
+FROM generate_series(1, %(rows)s) AS n;
+
 SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
 """
 
@@ -305,6 +434,21 @@ INSERT INTO outbox (
 )
 SELECT 1, n, %(now)s, %(now)s, 0, 'notify', %(namespace)s, 'one', 'message-' || n, ''
 FROM generate_series(2, %(rows)s, 2) AS n;
+
+INSERT INTO feed (
+    position, appended_at, namespace, kinds, process_nos, process_ids, task_ids, last_event_ids,
+    event_counts
+)
+SELECT n, %(now)s, %(namespace)s, 's', ARRAY[1], ARRAY['one'], ARRAY[n], ARRAY[n], ARRAY[1]
+FROM generate_series(1, %(rows)s) AS n;
+
+INSERT INTO subscriptions (name, slices) VALUES ('s1', 1);
+INSERT INTO subscription_slices (name, slice, position, item, n, mark, epoch)
+VALUES ('s1', 0, 0, 0, 0, 0, 0);
+INSERT INTO parked (
+    name, slice, process_no, namespace, process_id, kind, n, timestamp, position, attempts, action
+)
+SELECT 's1', 0, 1, %(namespace)s, 'one', 'e', n, %(now)s, n, 1, 'r' FROM generate_series(1, %(rows)s) AS n;
 
 SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
 """
@@ -420,6 +564,7 @@ async def tour(dsn: str) -> None:
     item = Import(NS, "p6", "put", events=(Event(b""),), timers=(SetTimer(after=SECOND),))
     connections.late = 1
     await storage.put(item, now=T0)
+    await move(storage)
     await storage.replies([TaskKey(1, 1, 1, "key", b"hash")])
     await storage.drop_workers(evidence(T0), lease_age=SECOND)
     await storage.drop_leftovers(now=T0)
@@ -444,6 +589,9 @@ async def tour(dsn: str) -> None:
     await storage.redo([request("p6", worker_id=None)._replace(redoes=old)])
     await bulks(storage)
     await sweeps(storage)
+    await feeds(storage)
+    await watches(connections)
+    await reencodes(storage)
     await audited(storage)
     async with connections.acquire() as session:
         mine = {"process_no": 1, "worker_id": WORKER, "lease": 1, "now": T0}
@@ -522,7 +670,68 @@ async def sweeps(storage: Storage) -> None:
     """A round of a walk that deletes tasks and events."""
     await storage.set_retention(NS, Retention(tasks=timedelta(hours=1), events=1), now=T0)
     await storage.sweep(rate=1, now=T0 + timedelta(days=1))
+    await storage.set_retention(NS, Retention(tasks=timedelta(hours=1), events=1, archive=True), now=T0)
+    await start(storage, "p21", resume(events=(Event(b""), Event(b""))))
+
+    async def keep(_batch: Batch) -> None:
+        """As an archive that has it."""
+
+    await storage.sweep_archived(keep, rate=1, now=T0 + timedelta(days=1))
     await storage.set_retention(NS, None)
+
+
+async def feeds(storage: Storage) -> None:
+    """A step of a namespace with a feed, and a look at it."""
+    await start(storage, "p22", resume(events=(Event(b""),))._replace(feeds=True))
+    await storage.fed_namespaces()
+    await storage.feed_head()
+    wanted = FeedFilter("e", [NS], ["paid"])
+    await storage.read_feed(wanted, FeedPlace(0))
+    head = await storage.feed_head()
+    await storage.read_feed(wanted, head.beginning, slice_=Slice(1, 4))
+    await storage.feed_place_at(T0)
+    await subscriptions(storage, head.beginning)
+
+
+async def subscriptions(storage: Storage, place: FeedPlace) -> None:
+    """A reader of a slice commits, parks what fails, tries it again; operators look, and remove it."""
+    await storage.subscribed("s", 1, place)
+    _, (held,) = await storage.hold_slices("s", 1, host="here", lease_age=SECOND)
+    await storage.note_failing(held.key, attempts=1, error="no")
+    await storage.park_failing("s", act=None)
+    entry = FeedEntry(place, 1, "e", NS, "p22", 1, 1, T0, None, None)
+    parks = [Parked(entry, "1", 1, "no"), Parked(entry, "2", 0, None)]
+    await storage.commit_slice(held.key, place, known=place, parks=parks)
+    await storage.parked_processes(held.key)
+    first, _ = await storage.parked_entries("s", behind=0, limit=10)
+    await storage.act_on_parked("s", first.parked_no, skip=True, act=None)
+    await storage.acted_on(held.key, limit=10)
+    await storage.fail_parked(held.key, first.parked_no, "no")
+    await storage.known_subscriptions("s")
+    await storage.free_slices("s", 1, [0])
+    await storage.leave_subscription("s", 1)
+    await storage.move_subscription("s", place, act=None)
+    await storage.remove_subscription("s", act=None)
+
+
+async def watches(connections: LossyConnections) -> None:
+    """A watch of a process, and a look at it."""
+    reads = WatchReads(connections, patience=SECOND)
+    await reads.find_watched(NS, "p22")
+    await reads.look_watched([Life(1)], [0])
+    await reads.read_watched(NS, "p22", Life(1), after=0, state=True, limit=10, room=100)
+
+
+async def reencodes(storage: Storage) -> None:
+    """A look at each table with values, and a write of one."""
+    await start(storage, "p18")
+    found = await storage.stored_values(ValueTable.STATES, RowKey(), {NS: b"prefix"}, ValueLook())
+    key = found[-1].key._replace(id=1)
+    for table in ValueTable:
+        await storage.stored_values(table, RowKey(), {NS: b"prefix"}, ValueLook())
+        kind = {ValueTable.STATES: "state", ValueTable.EVENTS: "event"}.get(table, "args")
+        await storage.renew(table, [Renewal(key, NS, kind, b"old", b"new")], acts={})
+    await storage.remove(NS, "p18")
 
 
 async def bulks(storage: Storage) -> None:
@@ -565,6 +774,20 @@ async def fused(storage: Storage) -> None:
     await fuse(storage, [request("p8")], goes_on, now=T0)
     await start(storage, "p12", set_timer(LONG, name="b"))
     await fuse(storage, [request("p12")], ends, now=T0)
+
+
+async def move(storage: Storage) -> None:
+    """A process leaves, and one with all that there can be enters."""
+    await storage.whole([Life(1, 1)])
+    its: dict[str, Any] = {"namespace": NS, "process_id": "p20"}
+    at: dict[str, Any] = {"created_at": T0, "status": "running", "status_changed_at": T0, "group": "g"}
+    task = TaskRecord(**its, task_id=1, task_type="call", status="waiting", scheduled_time=T0)
+    event = EventRecord(**its, event_id=1, task_id=1, timestamp=T0, payload=b"")
+    to: dict[str, Any] = {"to_namespace": NS, "to_process_id": "p1", "task_type": "notify"}
+    about: dict[str, Any] = {"n": 1, "attempts": 0, "created_at": T0, "due": T0}
+    message = MessageRecord(**its, **to, **about, task_id=1, idempotency_key="k", request_hash=b"hash")
+    whole = WholeProcess(ProcessRecord(**its, **at, last_event_id=1), [task], [event], [message])
+    await storage.import_processes([whole], now=T0)
 
 
 async def plans(dsn: str, statements: dict[str, Params], *, session_state: bool = True) -> dict[str, Plan]:
@@ -644,9 +867,13 @@ def faults(found: dict[str, Plan]) -> list[str]:
 
 
 def keys(found: dict[str, Plan]) -> dict[str, list[tuple[str, str]]]:
-    """The indexes by which each statement reads each table."""
+    """The indexes by which each statement reads each table; all of a subscription is read by any."""
     return {
-        name: sorted((scan["Relation Name"], scan.get("Index Name", "place")) for scan in scans(plan))
+        name: sorted(
+            (scan["Relation Name"], scan.get("Index Name", "place"))
+            for scan in scans(plan)
+            if not (scan["Relation Name"] == "parked" and OTHERS.get((name, "parked")) == "name =")
+        )
         for name, plan in found.items()
     }
 
@@ -657,9 +884,14 @@ async def hot(dsn: str, sent: dict[str, Params], tables: Tables) -> dict[str, Pa
     await tour(dsn)
     tables.execute(
         "TRUNCATE processes, removed_processes, kept_answers, tasks, running, schedule, events, outbox, "
-        "namespaces, groups, rates"
+        "namespaces, groups, rates, feed, feed_leftovers, parked"
     )
-    return {name: params for name, params in sent.items() if name not in OTHER_STATEMENTS}
+    tables.execute("UPDATE feed_head SET position = 0, dropped = 0")
+    found = {name: params for name, params in sent.items() if name not in OTHER_STATEMENTS}
+    fed = {
+        feeding(name): {**params, **FED} for name, params in found.items() if feeding(name) in STATEMENTS
+    }
+    return fed | found
 
 
 async def test_every_statement_is_looked_at(hot: dict[str, Params]) -> None:
@@ -1019,6 +1251,86 @@ async def test_cost_where_many_bulks_have_ended(
         tables.execute("ANALYZE")
     _, buffers = await measured(dsn, name, sent[name], BULKS[name])
     assert buffers <= 20
+
+
+# The next processes, from one on that is read in part; of the one process the next events.
+WALK = {
+    "letters": "'{c,e,b}'",
+    "position": "0",
+    "window": "10",
+    "limit": "20",
+    "bytes": "1000000",
+    "slice": "0",
+    "slices": "1",
+    "walk_n": "0",
+}
+
+
+@pytest.mark.parametrize(("filled", "walk"), [(fill, ROWS // 2), (fill_one, 1)], ids=["many", "one"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_walk(
+    dsn: str,
+    hot: dict[str, Params],
+    tables: Tables,
+    filled: Callable[[Tables], None],
+    walk: int,
+    analyzed: bool,
+) -> None:
+    """It reads as many processes and events as it may look at, wherever it stands."""
+    filled(tables)
+    tables.execute("UPDATE namespaces SET options = options || '{\"feed\": true}'")
+    if analyzed:
+        tables.execute("ANALYZE")
+    read, buffers = await measured(dsn, "walk_feed", hot["walk_feed"], {**WALK, "walk": str(walk)})
+    assert max(read) <= 20
+    assert buffers <= 300
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_moment(dsn: str, hot: dict[str, Params], tables: Tables, analyzed: bool) -> None:
+    """The place of a moment is found by halves."""
+    fill(tables)
+    tables.execute("UPDATE feed_head SET position = %s", ROWS - 11)
+    if analyzed:
+        tables.execute("ANALYZE")
+    for moment in (T0, T0 + SECOND):
+        values = {"moment": f"'{moment}'", "back": "10"}
+        read, buffers = await measured(dsn, "feed_place_at", hot["feed_place_at"], values)
+        assert max(read) <= 25
+        assert buffers <= 500
+
+
+@pytest.mark.parametrize("filled", [fill, fill_one], ids=["many", "one"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_commit(
+    dsn: str, hot: dict[str, Params], tables: Tables, filled: Callable[[Tables], None], analyzed: bool
+) -> None:
+    """Of what is parked it reads what it changes, and of each process the last, however much there is."""
+    filled(tables)
+    tables.execute("UPDATE subscription_slices SET lease = 1, reader_id = 1")
+    (head,) = tables.execute("SELECT position, epoch FROM feed_head")
+    if analyzed:
+        tables.execute("ANALYZE")
+    place = {name: str(value) for name, value in head.items()}
+    place |= {"item": "1", "n": "1", "mark": "0", "walk_n": "1"}
+    parks = {
+        "process_no": "{1,2}",
+        "namespace": f"{{{NS},{NS}}}",
+        "process_id": "{one,many-2}",
+        "kind": "{e,e}",
+        "n": "{1,1}",
+        "task_id": "{1,1}",
+        "timestamp": f'{{"{T0}","{T0}"}}',
+        "place": "{a,b}",
+        "attempts": "{1,1}",
+        "error": "{no,NULL}",
+    }
+    values = {"name": "'s1'", "slice": "0", "lease": "1", "done": "'{2,4}'", **place}
+    values |= {f"known_{name}": "0" for name in ("position", "item", "n", "walk_n")}
+    values |= {f"parked_{name}": f"'{value}'" for name, value in parks.items()}
+    read, buffers = await measured(dsn, "commit_slice", hot["commit_slice"], values)
+    assert max(read) <= 3
+    assert buffers <= 150
 
 
 async def measured(dsn: str, name: str, params: Params, values: dict[str, str]) -> tuple[list[float], int]:

@@ -16,7 +16,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from progressor.errors import ProgressorError, SchemaMismatch
-from progressor.model import HistoryRange, Life
+from progressor.inputs import HistoryRange
+from progressor.model import Life
 from progressor.storage.operations import Storage
 from progressor.storage.queries.criteria import TimerFilter, TraceRange, Wanted
 from progressor.storage.queries.reads import Reads, task_statement

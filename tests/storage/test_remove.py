@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from progressor.storage import operations
+from progressor.storage.admin import leftovers
 from progressor.storage.operations import Storage
 from progressor.storage.values import (
     Continue,
@@ -108,7 +108,7 @@ async def test_a_large_process_is_gone_at_once_and_its_rows_later(
     storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:
     """Its name is free, its callers are told, its keys are forgotten; rows go piece by piece."""
-    monkeypatch.setattr(operations, "_MOST_ROWS", 400)
+    monkeypatch.setattr(leftovers, "_MOST_ROWS", 400)
     await large(storage, tables, of=of)
     running = await hold(storage, request(reply_to=61))
     waiting = await wait(storage, request(reply_to=62))
@@ -159,7 +159,7 @@ async def test_large_values_go_in_many_rounds(
     await storage.remove(NS, "p1")
     before = rows_left(tables)[of]
     for most, gone in ((100_000, 100), (1, 101)):
-        monkeypatch.setattr(operations, "_MOST_BYTES", most)
+        monkeypatch.setattr(leftovers, "_MOST_BYTES", most)
         assert await storage.drop_leftovers(now=T0 + SECOND)
         assert rows_left(tables)[of] == before - gone
     monkeypatch.undo()
@@ -257,7 +257,7 @@ async def test_a_mailbox_too_long_for_one_transaction(
     assert await storage.replies(keys) == [gone, gone]
     # The next life of the name has nothing of it.
     await start(storage, "p1")
-    monkeypatch.setattr(operations, "_MOST_ROWS", 20)
+    monkeypatch.setattr(leftovers, "_MOST_ROWS", 20)
     rounds = 1
     while await storage.drop_leftovers(now=late):
         rounds += 1

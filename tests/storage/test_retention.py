@@ -9,8 +9,10 @@ import psycopg
 import pytest
 
 from progressor.config import FOR_EVER, Retention
+from progressor.loggers import message_of
 from progressor.services.retention_sweeper import RetentionSweeper
 from progressor.storage.admin import sweeps as rounds
+from progressor.storage.admin.retention import Swept
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Hints, Session
@@ -38,13 +40,16 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 OLD, YOUNG = T0, T0 + 100 * DAY
 LATER = YOUNG + HOUR
 KEPT = Retention(tasks=90 * DAY)
+SAID = KEPT.model_dump(mode="json")
+FAULT = "retention cannot be read, everything is kept"
 
 
 @pytest.fixture(autouse=True)
 def sound(dsn: str, storage: Storage) -> object:
     """Whatever a test does, the invariants of the tables hold after it."""
     yield
-    assert [each for each in examine(dsn, now=T0).invariants if not each.holds] == []
+    # Before all marks: most tests make them in a future of their own.
+    assert [each for each in examine(dsn, now=T0 - SECOND).invariants if not each.holds] == []
 
 
 async def keep(storage: Storage, kept: Retention, *, now: datetime = LATER) -> None:
@@ -270,14 +275,14 @@ async def test_other_times_amid_a_walk(
     monkeypatch.setattr(rounds, "_ROWS", 1)
     await start(storage)
     old = [await call(storage, at=OLD), await call(storage, at=YOUNG)]
-    options = {"retention": KEPT.model_dump(mode="json")}
+    options = {"retention": SAID}
     await storage.register_namespace(NS, options=options, schemas={})
-    assert (await storage.sweep(rate=1000, now=LATER)) == (NS, 1, 0, False)
+    assert (await storage.sweep(rate=1000, now=LATER)) == Swept(NS, 1, 0, is_over=False)
     await keep(storage, Retention(tasks=HOUR), now=LATER + 2 * HOUR)
-    assert (await storage.sweep(rate=1000, now=LATER + 2 * HOUR)) == (NS, 1, 0, False)
+    assert (await storage.sweep(rate=1000, now=LATER + 2 * HOUR)) == Swept(NS, 1, 0, is_over=False)
     assert await storage.set_retention(NS, None, now=LATER + 2 * HOUR)
     await storage.register_namespace(NS, options={}, schemas={})
-    assert (await storage.sweep(rate=1000, now=LATER + 3 * HOUR)) == (NS, 0, 0, True)
+    assert (await storage.sweep(rate=1000, now=LATER + 3 * HOUR)) == Swept(NS, 0, 0, is_over=True)
     assert numbers(tables) == [old[1]]
     await keep(storage, Retention(tasks=HOUR), now=LATER + 3 * HOUR)
     assert await walk(storage, now=LATER + 3 * HOUR) == (1, 0)
@@ -314,22 +319,24 @@ async def test_two_sweepers(storage: Storage, dsn: str) -> None:
 async def test_a_repair_of_a_bulk_that_begins_meanwhile(
     storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between a look and its locks: all tasks of the process stay."""
+    """Between a look and its locks: all tasks and events of the process stay."""
     await start(storage)
+    await call(storage, at=OLD, emits=3)
     number = tables.process("p1")["process_no"]
     transact = Session.transact
 
     async def late(session: Session, statements: Transaction, hints: Hints | None = None) -> Results:
         if "sweep_tasks" in statements:
+            assert "sweep_events" in statements
             tables.execute(
                 "INSERT INTO bulk_repairs (bulk_id, process_no, task_id) VALUES (1, %s, 9)", number
             )
         return await transact(session, statements, hints)
 
-    await keep(storage, KEPT)
+    await keep(storage, Retention(tasks=90 * DAY, events=1))
     monkeypatch.setattr(Session, "transact", late)
     assert await walk(storage) == (0, 0)
-    assert len(numbers(tables)) == 1
+    assert len(numbers(tables)) == 2
     tables.execute("DELETE FROM bulk_repairs")
 
 
@@ -368,8 +375,8 @@ async def test_large_values_are_deleted_in_pieces(
     assert found == [2, 1, 1]
 
 
-async def test_a_process_that_a_step_holds_is_passed_by(storage: Storage, dsn: str, tables: Tables) -> None:
-    """A walk waits for nobody; the next one comes by again."""
+async def test_a_process_that_a_step_holds_is_passed_by(storage: Storage, dsn: str) -> None:
+    """A walk waits for nobody for long; the next one comes by again."""
     for process_id in ("p1", "p2"):
         await start(storage, process_id)
     await keep(storage, KEPT)
@@ -382,6 +389,98 @@ async def test_a_process_that_a_step_holds_is_passed_by(storage: Storage, dsn: s
     assert known is not None
     assert known.passed_by == 1
     assert await walk(storage) == (1, 0)
+
+
+async def test_damage_of_one_namespace_holds_up_no_other(storage: Storage, tables: Tables) -> None:
+    """Rows that PostgreSQL cannot read put off the walk that met them; then it goes on where it stands."""
+    other = f"{NS}.other"
+    tables.set_namespace(other)
+    await start(storage)
+    await start(storage, namespace=other)
+    for namespace in (NS, other):
+        assert await storage.set_retention(namespace, KEPT, now=LATER)
+    tables.execute("""
+        CREATE FUNCTION progressor.damaged() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF OLD.process_no = (SELECT min(process_no) FROM progressor.processes) THEN
+                RAISE 'invalid page in block 7' USING ERRCODE = 'XX001';
+            END IF;
+            RETURN OLD;
+        END $$""")
+    tables.execute("""
+        CREATE TRIGGER damaged BEFORE DELETE ON progressor.tasks
+        FOR EACH ROW EXECUTE FUNCTION progressor.damaged()""")
+    for namespace in (NS, other):
+        assert await storage.begin_sweep(namespace, now=LATER)
+    found = [await storage.sweep(rate=1_000_000, now=LATER + n * SECOND) for n in range(3)]
+    assert {each.namespace: each.damage for each in found if each} == {
+        NS: "DataCorrupted: invalid page in block 7",
+        other: None,
+    }
+    assert found[2] is None
+    later = LATER + timedelta(minutes=6)
+    assert (await storage.sweep(rate=1_000_000, namespace=NS, now=later) or found[0]).damage
+    tables.execute("DROP TRIGGER damaged ON progressor.tasks")
+    assert await storage.sweep(rate=1_000_000, namespace=NS, now=later + timedelta(minutes=6)) == Swept(
+        NS, 1, 0, is_over=True
+    )
+
+
+def lock(own: psycopg.Connection, process_id: str) -> None:
+    own.execute("SET search_path = progressor")
+    own.execute("SELECT FROM processes WHERE process_id = %s FOR NO KEY UPDATE", [process_id])
+
+
+async def until_waiting(tables: Tables, walking: asyncio.Task[object]) -> None:
+    """A walk waits for a lock, or has ended."""
+    while not tables.waiting() and not walking.done():  # noqa: ASYNC110 - there is no event to wait on
+        await asyncio.sleep(0.001)
+
+
+async def test_a_hot_process_is_swept(
+    storage: Storage, dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a step holds it whenever a round comes by: each round waits for that step."""
+    monkeypatch.setattr(rounds, "_PATIENCE", "10s")
+    for name in ("_READS", "_ROWS"):
+        monkeypatch.setattr(rounds, name, 3)
+    await start(storage)
+    for _ in range(9):
+        await call(storage, at=OLD, emits=1)
+    await start(storage, "p2")
+    await keep(storage, Retention(tasks=90 * DAY, events=90 * DAY))
+    with psycopg.connect(dsn) as own:
+        lock(own, "p1")
+        async with asyncio.timeout(60):
+            walking = asyncio.ensure_future(walk(storage))
+            while not walking.done():
+                await until_waiting(tables, walking)
+                own.commit()
+                # A step that comes behind the round: it waits for that one.
+                await asyncio.to_thread(lock, own, "p1")
+            assert await walking == (11, 9)
+
+
+async def test_nobody_waits_for_a_walk_that_waits(
+    storage: Storage, dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends its round before a process that a step holds, and waits with no other one locked."""
+    monkeypatch.setattr(rounds, "_PATIENCE", "10s")
+    for process_id in ("p1", "p2", "p3"):
+        await start(storage, process_id)
+    await keep(storage, KEPT)
+    with psycopg.connect(dsn) as own, psycopg.connect(dsn) as other:
+        lock(own, "p2")
+        async with asyncio.timeout(60):
+            walking = asyncio.ensure_future(walk(storage))
+            await until_waiting(tables, walking)
+            assert not walking.done()
+            assert [len(numbers(tables, f"p{n}")) for n in (1, 2, 3)] == [0, 1, 1]
+            other.execute("SET lock_timeout = '1ms'")
+            for process_id in ("p1", "p3"):
+                lock(other, process_id)
+            other.rollback()
+            own.commit()
+            assert await walking == (3, 0)
 
 
 async def test_one_walk_at_a_time(storage: Storage, dsn: str) -> None:
@@ -444,6 +543,89 @@ async def test_a_namespace_whose_code_says_times_is_walked_through(storage: Stor
     swept = await storage.sweep(rate=1, now=LATER)
     assert swept is not None
     assert (swept.namespace, swept.tasks) == (NS, 1)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"tasks": "ninety days"}',
+        '{"tasks": "PT1S"}',
+        '{"tasks": "P90D", "archive": "s3://old"}',
+        '{"tasks": ["P90D"]}',
+        '{"events": 0}',
+        '{"events": 10000000000000000000000}',
+        '{"keys": "P90D"}',
+        '"P90D"',
+        "[" * 2000 + "]" * 2000,
+    ],
+)
+async def test_code_that_says_what_this_release_cannot_read(
+    storage: Storage, tables: Tables, said: str
+) -> None:
+    """Its namespace keeps everything and shows why; walks of the others go on, and an operator counts."""
+    await start(storage)
+    await call(storage, at=OLD)
+    tables.execute(
+        "UPDATE namespaces SET options = jsonb_build_object('retention', %s::jsonb) WHERE name = %s",
+        said,
+        NS,
+    )
+    await storage.register_namespace("shop.sound", options={"retention": SAID}, schemas={})
+    found = {
+        swept.namespace: swept
+        for swept in [await storage.sweep(rate=1000, now=LATER + n * SECOND) for n in range(3)]
+        if swept is not None
+    }
+    assert found.keys() == {NS, "shop.sound"}
+    assert (found[NS].tasks, found[NS].events, found[NS].is_over) == (0, 0, True)
+    assert found["shop.sound"].fault is None
+    known = await storage.retention(NS)
+    assert known is not None
+    assert known.retention == FOR_EVER
+    assert known.fault is not None
+    assert known.fault == found[NS].fault
+    assert len(numbers(tables)) == 2
+    await keep(storage, KEPT)
+    assert await walk(storage) == (2, 0)
+    known = await storage.retention(NS)
+    assert known is not None
+    assert (known.retention, known.fault) == (KEPT, None)
+
+
+async def test_times_that_no_operator_can_set(storage: Storage, tables: Tables) -> None:
+    """Written by hand: everything is kept, and they are shown as a fault."""
+    await start(storage)
+    await keep(storage, KEPT)
+    tables.execute("UPDATE retention SET tasks = interval '1 second'")
+    assert await walk(storage) == (0, 0)
+    known = await storage.retention(NS)
+    assert known is not None
+    assert known.is_set
+    assert known.fault is not None
+
+
+async def test_a_fault_is_logged_once(
+    storage: Storage, tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By each sweeper; again if it is another one, or comes back."""
+    sweeper = RetentionSweeper(storage, rate=1000, interval=SECOND)
+    await start(storage)
+
+    async def said(tasks: str) -> int:
+        tables.execute(
+            "UPDATE namespaces SET options = jsonb_build_object("
+            "'retention', jsonb_build_object('tasks', %s::text)) WHERE name = %s",
+            tasks,
+            NS,
+        )
+        caplog.clear()
+        for _ in range(2):
+            await storage.begin_sweep(NS)
+            await sweeper.run_once()
+        return [message_of(record) for record in caplog.records].count(FAULT)
+
+    lines = [await said(tasks) for tasks in ("soon", "soon", "PT1S", "P90D", "PT1S")]
+    assert lines == [1, 0, 1, 0, 1]
 
 
 async def test_marks_spare_a_walk_what_is_young(storage: Storage, tables: Tables) -> None:

@@ -25,16 +25,23 @@ _COMMENT = re.compile(r"--.*")
 # The statements that read PostgreSQL's clock beside `now`, or without it, and what for.
 REAL = {
     "all_workers": "the age of a heartbeat",
+    "commit_slice": "when a checkpoint moved, for operators",
     "health": "whether a heartbeat is older than its lease",
     "heartbeat": "the heartbeat itself",
+    "hold_slices": "whether a reader was seen within its lease",
     "known_namespaces": "whether a heartbeat is older than its lease",
+    "known_subscriptions": "whether a reader was seen within its lease, and how old a row is",
     "left_in_namespace": "whether a worker is alive, or a namespace was registered within a lease",
     "live_workers": "whether a heartbeat is older than its lease",
+    "move_subscription": "when a checkpoint moved, for operators",
+    "note_failing": "since when something fails, for operators",
+    "note_samples": "which minute of the real clock it is",
     "oldest_snapshot": "the age of a transaction of PostgreSQL",
     "one_life": "nothing: a row that is never committed",
     "others_serving": "whether a heartbeat is older than its lease",
     "register_namespace": "when a worker registered, for the lease of `retire`",
     "retire": "whether a worker is alive, or a namespace was registered within a lease",
+    "samples": "how long ago a minute of the real clock was",
     "served_namespaces": "whether a heartbeat is older than its lease",
     "standstill": "whether a heartbeat is older than its lease",
 }

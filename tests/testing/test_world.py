@@ -14,12 +14,17 @@ import pytest
 from progressor import (
     Cron,
     HandlerFailed,
+    HistoryRange,
+    HistoryTruncated,
+    IdempotencyConflict,
     InvalidRequest,
     Monthly,
     Namespace,
     Process,
     Rate,
+    Retention,
     RetryPolicy,
+    TaskNotFound,
     TaskStatus,
 )
 from progressor.testing import BrokenInWorld, RunawayWorld, World, WorldError
@@ -337,6 +342,51 @@ async def test_a_due_task_that_another_session_holds_is_named_after_a_while(
         assert noted == [("a", START + timedelta(seconds=60))]
         entries = await world.client.trace("diary", "a")
         assert {entry.status for entry in entries} == {TaskStatus.FINISHED}
+
+
+async def test_what_a_retention_keeps_no_longer_is_gone(dsn: str) -> None:
+    """By the clock of the world: events, answers and keys; each step finds what is left at its time."""
+    year, left = timedelta(days=365), []
+    meters: Namespace[int] = Namespace(
+        "meters", state=int, history=HistoryRange(), retention=Retention(tasks=timedelta(days=90), events=3)
+    )
+
+    @meters.init
+    async def begin(process: Process[int]) -> None:
+        process.state = 0
+        process.set_timer(every=timedelta(days=30))
+
+    @meters.timeout
+    async def read(process: Process[int]) -> None:
+        process.state += 1
+        left.append(len(process.history))
+        process.emit("read", total=process.state)
+
+    @meters.call
+    async def reading(process: Process[int], units: int) -> int:
+        return process.state + units
+
+    async with World(dsn, [meters], now=START) as world:
+        await world.client.start(begin, "m1")
+        receipt = await world.client.submit_call("meters", "m1", "reading", 1000, idempotency_key="k")
+        assert await world.client.answer(receipt) == 1000
+        await world.advance(timedelta(days=80))
+        assert await world.client.answer(receipt) == 1000
+        with pytest.raises(IdempotencyConflict):
+            await world.client.call(reading, "m1", 2000, idempotency_key="k")
+        await world.advance(2 * year + DAY)
+        meter = await world.client.get("meters", "m1")
+        assert (meter.last_event_id, meter.first_event_id) == (27, 25)
+        with pytest.raises(HistoryTruncated):
+            await world.client.get("meters", "m1", range=HistoryRange(1))
+        with pytest.raises(TaskNotFound) as caught:
+            await world.client.answer(receipt)
+        assert caught.value.is_deleted
+        assert await world.client.call(reading, "m1", 2000, idempotency_key="k") == 2027
+        trace = await world.client.trace("meters", "m1")
+        assert all(entry.scheduled_time > world.now - timedelta(days=91) for entry in trace)
+    assert left[:4] == [0, 1, 2, 3]
+    assert set(left[4:]) == {3}
 
 
 async def test_what_comes_every_month_for_three_years(dsn: str) -> None:

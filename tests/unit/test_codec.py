@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
+from progressor.codecs.codec import Owner, ValuePlace
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import JSON, RAW, Wire, decode, encode, json_object
 
@@ -126,13 +127,16 @@ def test_json_objects_hold_what_jsonb_can() -> None:
         json_object([], field="metadata")
 
 
+OWNER = Owner("shop", "o1")
+
+
 def test_a_codec_stands_between() -> None:
     """A codec gets the JSON on the way in and gives it back on the way out."""
     wire = Wire(Reversed())
-    assert wire.encode(12) == b"21"
-    assert wire.decode(wire.encode([1, 2])) == [1, 2]
-    assert wire.encode(None) is None
-    assert wire.decode(None) is None
+    assert wire.encode(12, "args", OWNER) == b"21"
+    assert wire.decode(wire.encode([1, 2], "args", OWNER), "args", OWNER) == [1, 2]
+    assert wire.encode(None, "args", OWNER) is None
+    assert wire.decode(None, "args", OWNER) is None
 
 
 def test_a_codec_is_checked() -> None:
@@ -145,12 +149,32 @@ def test_a_codec_is_checked() -> None:
             return "text"  # type: ignore[return-value]
 
     with pytest.raises(TypeError, match=r"codec.encode must return bytes, not str"):
-        Wire(Texts()).encode(1)
+        Wire(Texts()).encode(1, "args", OWNER)
+
+
+def test_a_codec_may_take_the_place_of_a_value() -> None:
+    """One with seal and unseal is given namespace, process id and kind; it too returns bytes."""
+    places: list[ValuePlace] = []
+
+    class Placed:
+        def seal(self, data: bytes, place: ValuePlace) -> bytes:
+            places.append(place)
+            return data
+
+        def unseal(self, data: bytes, place: ValuePlace) -> Any:
+            places.append(place)
+            return data.decode() if place.kind == "state" else data
+
+    wire = Wire(Placed())
+    assert wire.decode(wire.encode([1], "event", OWNER), "event", OWNER) == [1]
+    assert places == [ValuePlace("shop", "o1", "event")] * 2
+    with pytest.raises(TypeError, match=r"codec.unseal must return bytes, not str"):
+        wire.decode(b"1", "state", OWNER)
 
 
 def test_a_client_reads_raw_bytes_where_there_is_no_json() -> None:
     """`decode_any` gives the value, or the bytes of a raw handler."""
-    assert JSON.decode_any(b"[1]") == [1]
-    assert JSON.decode_any(b"\xff") == b"\xff"
-    assert JSON.decode_any(None) is None
-    assert RAW.decode(b"[1]") == RAW.decode_any(b"[1]") == b"[1]"
+    assert JSON.decode_any(b"[1]", "args", OWNER) == [1]
+    assert JSON.decode_any(b"\xff", "args", OWNER) == b"\xff"
+    assert JSON.decode_any(None, "args", OWNER) is None
+    assert RAW.decode(b"[1]", "args", OWNER) == RAW.decode_any(b"[1]", "args", OWNER) == b"[1]"

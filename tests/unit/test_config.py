@@ -8,6 +8,7 @@ import pytest
 from progressor import Client
 from progressor.config import ConnectionOptions, EngineOptions, NamespaceOptions, Rate, RetryPolicy
 from progressor.errors import InvalidRequest
+from progressor.handlers.handler import Keywords
 
 SECOND = timedelta(seconds=1)
 
@@ -150,3 +151,8 @@ def test_a_listener_url_that_is_none_is_refused_by_its_name() -> None:
         Client("postgresql://db1/shop", listen_database_url="nothing://hush@db1")
     assert caught.value.field == "listen_database_url"
     assert "hush" not in str(caught.value)
+
+
+def test_type_checkers_know_every_option_of_a_namespace() -> None:
+    """An option that is missing among the keywords is an error of mypy where it is used."""
+    assert set(NamespaceOptions.model_fields) <= set(Keywords.__annotations__)

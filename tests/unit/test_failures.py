@@ -7,7 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from progressor.client.failure_groups import FailureGroup, grouped, normalised
+from progressor.client.failure_groups import (
+    FailureGroup,
+    bulk_filter_of,
+    grouped,
+    normalised,
+    pattern_of,
+)
 from progressor.monitoring import Failed
 
 T0 = datetime(2040, 1, 1, tzinfo=UTC)
@@ -48,3 +54,32 @@ def test_groups() -> None:
         (1, "retrying", "call pay", True),
         (1, "broken", "timeout", False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "pattern"),
+    [
+        ("KeyError: 'invoice-17'", "KeyError: %"),
+        ("order 3f2b8c1e-0000-4a4a-9999-0123456789ab lacks 12.5 %", r"order % lacks % \%"),
+        (r"no_such\path", r"no\_such\\path"),
+        ("x" * 300, "x" * 199 + "%"),
+    ],
+)
+def test_a_bulk_finds_the_messages_of_a_group(error: str, pattern: str) -> None:
+    """The pattern has % where a group leaves something out, and all else as it stands."""
+    assert pattern_of(normalised(error)) == pattern
+
+
+@pytest.mark.parametrize(
+    ("handler", "name"),
+    [
+        ("call pay", "pay"),
+        ("notify pay", "pay"),
+        ("timeout dunning", "timeout"),
+        ("init", "init"),
+        ("put", None),
+    ],
+)
+def test_a_bulk_names_the_handler_of_a_group(handler: str, name: str | None) -> None:
+    """A call by its name, other handlers by their type, and none for a process put as broken."""
+    assert bulk_filter_of(handler) == name

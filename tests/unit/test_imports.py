@@ -25,12 +25,12 @@ except SystemExit:
 # What each use must not import. The API's libraries, those of migrations and reads, drivers, commands.
 USES = {
     "from progressor import Client, Engine, Namespace, Process, SyncClient": (
-        "aiohttp alembic cronsim fastapi httpx sqlalchemy starlette typer uvicorn"
+        "aiohttp alembic cronsim fastapi httpx opentelemetry sqlalchemy starlette typer uvicorn"
     ),
     "from progressor.http import HttpClient": (
-        "alembic cronsim fastapi prometheus_client psycopg sqlalchemy starlette typer uvicorn"
+        "alembic cronsim fastapi opentelemetry prometheus_client psycopg sqlalchemy starlette typer uvicorn"
     ),
-    _COMMAND: "aiohttp alembic cronsim fastapi httpx psycopg sqlalchemy starlette uvicorn",
+    _COMMAND: "aiohttp alembic cronsim fastapi httpx opentelemetry psycopg sqlalchemy starlette uvicorn",
 }
 
 

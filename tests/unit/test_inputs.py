@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from progressor.errors import InvalidRequest
-from progressor.inputs import check_moment, check_namespace, check_text
-from progressor.model import HistoryRange
+from progressor.inputs import HistoryRange, check_moment, check_namespace, check_text, redo_key, redone_with
 from progressor.timers import SetTimer
 
 
@@ -28,6 +27,13 @@ def test_texts(value: Any) -> None:
         check_text("process_id", value)
     assert caught.value.field == "process_id"
     assert check_text("process_id", "счёт/1 😀") == "счёт/1 😀"
+
+
+def test_keys_of_redos() -> None:
+    """A key names the task that runs again; any other text, also of a file that was edited, names none."""
+    assert [redone_with(redo_key(task_id)) for task_id in (17, -3)] == [17, -3]
+    for key in (None, "", "order-17", redo_key(1) + "x", redo_key(1).removesuffix("1"), "x" + redo_key(1)):
+        assert redone_with(key) is None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from progressor.handlers.running.deadlines import Deadlines
 from progressor.handlers.running.step_task import StepTask
 from progressor.handlers.running.waits import Lending, RunningStep
 from progressor.loggers import message_of
-from progressor.model import Event, Failure, Intent, Outcome, Rejection, Remove, Success, TaskType
+from progressor.model import Event, Failure, Intent, Outcome, Rejection, Remove, Success, Task, TaskType
 from progressor.timers import SetTimer
 
 Body = Callable[[Any], Awaitable[Any]]
@@ -303,7 +303,7 @@ def run_in_step(run: Any, lending: Lending) -> Callable[..., Awaitable[Outcome]]
     """Perform in a task of steps, as a worker does."""
 
     async def run_in_step(body: Body, **options: Any) -> Outcome:
-        with RunningStep(lending, "billing", "acme"):
+        with RunningStep(lending, Task("billing", "acme", 1, TaskType.CALL)):
             return await run(Raw(body), **options)
 
     return run_in_step

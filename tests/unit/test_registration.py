@@ -12,7 +12,8 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process, StateT
 from progressor.handlers.schemas import schemas_of
-from progressor.model import HistoryRange, Intent, TaskType
+from progressor.inputs import HistoryRange
+from progressor.model import Intent, TaskType
 
 LAST = HistoryRange(limit=10, direction="backward")
 

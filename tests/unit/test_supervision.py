@@ -183,7 +183,9 @@ _OWNERS = {
     "node.node": "connecting: whoever asks awaits it, and hears how it ended",
     "handlers.running.threads": "what a handler raises in its thread belongs to its caller",
     "http.server.waits": "whether a caller leaves, cancelled with the wait; each ends in `report`",
+    "sinks.nats": "the messages of one `send`, in a group that it waits for and whose failure it raises",
     "deployment.log_writer": "what it fails with, it cannot log; it counts the line as dropped",
+    "sinks.webhook": "requests of one batch: `send` awaits them, and raises what they did",
     "cli.runner": "ends with the OS process, which it is there to end",
 }
 _STARTS = {"StepTask", "create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}

@@ -12,8 +12,10 @@ import pytest
 from progressor.errors import CallCycle
 from progressor.handlers.running.waits import Lending, RunningStep, running_step, waiting_for
 from progressor.loggers import message_of
+from progressor.model import Task, TaskType
 
 PLACE = ("host", "db", "schema")
+TASK = Task("ns", "a", 1, TaskType.CALL)
 
 
 async def runs_nothing(_namespace: str, _process_no: int) -> bool:
@@ -26,7 +28,7 @@ def none_served() -> Lending:
 
 def enter(stack: ExitStack, process_id: str, *targets: str, place: tuple[str, ...] = PLACE) -> RunningStep:
     """A step of a process that waits for others; it is left with the stack."""
-    with RunningStep(none_served(), "ns", process_id) as step:
+    with RunningStep(none_served(), Task("ns", process_id, 1, TaskType.CALL)) as step:
         for target in targets:
             stack.enter_context(waiting_for(place, "ns", target))
     # Its code runs elsewhere; only that it goes on matters here.
@@ -42,7 +44,7 @@ async def test_outside_of_steps_nobody_is_concerned() -> None:
 
 async def test_a_step_waits_for_itself() -> None:
     """The shortest circle."""
-    with RunningStep(none_served(), "ns", "a"), pytest.raises(CallCycle) as refused:
+    with RunningStep(none_served(), TASK), pytest.raises(CallCycle) as refused:
         waiting_for(PLACE, "ns", "a").__enter__()
     assert refused.value.processes == ("'ns/a'", "'ns/a'")
     assert refused.value.field == "process_id"
@@ -54,7 +56,7 @@ async def test_a_long_way_round() -> None:
         enter(stack, "b", "x", "c")
         enter(stack, "c", "y", "d", "z")
         enter(stack, "d", "a")
-        with RunningStep(none_served(), "ns", "a"), pytest.raises(CallCycle) as refused:
+        with RunningStep(none_served(), TASK), pytest.raises(CallCycle) as refused:
             stack.enter_context(waiting_for(PLACE, "ns", "b"))
     assert refused.value.processes == ("'ns/a'", "'ns/b'", "'ns/c'", "'ns/d'", "'ns/a'")
 
@@ -64,7 +66,7 @@ async def test_ways_that_meet_are_no_circle() -> None:
     with ExitStack() as stack:
         enter(stack, "b", "d")
         enter(stack, "c", "d")
-        with RunningStep(none_served(), "ns", "a"):
+        with RunningStep(none_served(), TASK):
             stack.enter_context(waiting_for(PLACE, "ns", "b"))
             stack.enter_context(waiting_for(PLACE, "ns", "c"))
             stack.enter_context(waiting_for(PLACE, "ns", "d"))
@@ -77,20 +79,20 @@ async def test_what_is_over_closes_no_circle() -> None:
             enter(over, "b", "a")
         left = enter(stack, "c", "a")
         left.ended = True
-        with RunningStep(none_served(), "ns", "a"):
+        with RunningStep(none_served(), TASK):
             stack.enter_context(waiting_for(PLACE, "ns", "b"))
             stack.enter_context(waiting_for(PLACE, "ns", "c"))
 
 
 async def test_another_database_is_another_process() -> None:
     """Of the same name, but not the same."""
-    with RunningStep(none_served(), "ns", "a"), waiting_for(("elsewhere",), "ns", "a"):
+    with RunningStep(none_served(), TASK), waiting_for(("elsewhere",), "ns", "a"):
         pass
 
 
 async def test_a_step_ends_for_its_code_too() -> None:
     """What a handler leaves behind finds no step."""
-    with RunningStep(none_served(), "ns", "a") as step:
+    with RunningStep(none_served(), TASK) as step:
         assert running_step() is step
         go_on, seen = asyncio.Event(), []
 
@@ -122,7 +124,7 @@ async def test_a_step_lends_one_slot_at_a_time() -> None:
         return False
 
     lending = Lending(PLACE, {"ns"}, run_next)
-    with RunningStep(lending, "ns", "a"), ExitStack() as stack:
+    with RunningStep(lending, TASK), ExitStack() as stack:
         for number in range(5):
             stack.enter_context(waiting_for(PLACE, "ns", f"b{number}")).lend(number)
         await until(lambda: running)
@@ -145,7 +147,7 @@ async def test_it_lends_again_at_once_while_there_is_something_to_run() -> None:
         return True
 
     lending = Lending(PLACE, {"ns"}, run_next)
-    with RunningStep(lending, "ns", "a"), waiting_for(PLACE, "ns", "b") as wait:
+    with RunningStep(lending, TASK), waiting_for(PLACE, "ns", "b") as wait:
         wait.lend(7)
         await over.wait()
     assert await lending.stop()
@@ -165,7 +167,7 @@ async def test_a_defect_in_lending_ends_nothing(caplog: pytest.LogCaptureFixture
         return False
 
     lending = Lending(PLACE, {"ns"}, run_next)
-    with RunningStep(lending, "ns", "a"), waiting_for(PLACE, "ns", "b") as wait:
+    with RunningStep(lending, TASK), waiting_for(PLACE, "ns", "b") as wait:
         wait.lend(1)
         await again.wait()
     assert await lending.stop()
@@ -183,7 +185,7 @@ async def test_a_loan_that_does_not_end_is_given_up() -> None:
         return True
 
     lending = Lending(PLACE, {"ns"}, run_next)
-    with RunningStep(lending, "ns", "a"), waiting_for(PLACE, "ns", "b") as wait:
+    with RunningStep(lending, TASK), waiting_for(PLACE, "ns", "b") as wait:
         wait.lend(1)
         await until(lambda: begun)
     assert not await lending.stop()
@@ -192,7 +194,7 @@ async def test_a_loan_that_does_not_end_is_given_up() -> None:
 async def test_only_what_the_engine_serves_is_helped() -> None:
     """Of another database, or another namespace, the engine can run nothing."""
     lending = none_served()
-    with RunningStep(lending, "ns", "a"), waiting_for(PLACE, "ns", "b") as wait:
+    with RunningStep(lending, TASK), waiting_for(PLACE, "ns", "b") as wait:
         wait.lend(1)
         await asyncio.sleep(0)
     assert not lending._background._tasks
@@ -203,10 +205,13 @@ def test_a_forked_child_belongs_to_no_step() -> None:
     code = """
 import asyncio, os
 from progressor.handlers.running import waits
+from progressor.model import Task, TaskType
+
+TASK = Task("ns", "a", 1, TaskType.CALL)
 
 async def step():
     lending = waits.Lending(("here",), (), None)
-    with waits.RunningStep(lending, "ns", "a"), waits.waiting_for(("here",), "ns", "b"):
+    with waits.RunningStep(lending, TASK), waits.waiting_for(("here",), "ns", "b"):
         with waits._lock:
             child = os.fork()
             if child == 0:

@@ -8,14 +8,15 @@ runs goes on even if its caller is gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Coroutine, Mapping
+from contextlib import nullcontext, suppress
 from typing import Any, assert_never
 
 from progressor.acts import OF_SCHEDULES, Act, verb_of_request
 from progressor.client.asks import Timeout
 from progressor.client.dispatch.acceptor import Accepted, Acceptor
 from progressor.client.dispatch.request import redo_request, request_of
+from progressor.client.dispatch.traced import TracedRequest, traced, traced_until_accepted
 from progressor.client.results import Read, Receipt, response_of
 from progressor.errors import (
     NamespaceNotFound,
@@ -31,6 +32,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import waiting_for
 from progressor.handlers.schedules import SCHEDULES
 from progressor.inputs import (
+    LAST_ID,
     check_count,
     check_namespace as _check_name,
     check_seconds,
@@ -38,7 +40,7 @@ from progressor.inputs import (
     given_key,
     nearest_names,
 )
-from progressor.model import LAST_ID, ProcessStatus, Snapshot, TaskType
+from progressor.model import ProcessStatus, Snapshot, TaskType
 from progressor.node.node import Node
 from progressor.storage import (
     AnswerRow,
@@ -69,7 +71,7 @@ class Dispatcher:
         self._accepting = Acceptor(node, pools)
         self._known = set(pools)
         self._given = frozenset(namespaces)
-        self._wire = wire
+        self.wire = wire
         # The wires of known namespaces: how values stand in their rows.
         self._wires = {name: namespace.wire for name, namespace in namespaces.items()}
         self._patience = node.options.patience.total_seconds()
@@ -82,7 +84,7 @@ class Dispatcher:
             if row is None:
                 raise await namespace_not_found(self._node, namespace)
             if namespace not in self._given:
-                self._wires[namespace] = RAW if row.options.get("raw") else self._wire
+                self._wires[namespace] = RAW if row.options.get("raw") else self.wire
             self._known.add(namespace)
 
     def forget_namespace(self, namespace: str) -> None:
@@ -125,8 +127,8 @@ class Dispatcher:
         if args is not None and wire is not RAW:
             require_in_range(args, field="args")
         if wire.is_coded:
-            args = None if args is None else wire.seal(args)
-            context = None if context is None else wire.seal(context)
+            args = None if args is None else wire.seal(args, "args", request)
+            context = None if context is None else wire.seal(context, "context", request)
         options.check_value("args", args)
         options.check_value("context", context)
         options.check_metadata("metadata", request.process_metadata)
@@ -145,13 +147,25 @@ class Dispatcher:
         """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""
         return self._reply_timeout if timeout is None else check_seconds("timeout", timeout)
 
-    async def ask(self, request: Request, timeout: Timeout, read: Read | None = None) -> Any:
+    def ask(self, request: Request, timeout: Timeout, read: Read | None = None) -> Coroutine[Any, Any, Any]:
         """Have the request accepted, wait for its answer, and return the response or raise its error.
 
         Raise CallCycle if a handler would wait for itself, ReplyTimeout if it is accepted and not answered
         in time, and StorageUnavailable if it is not known to be accepted.
         """
         seconds = self.seconds(timeout)
+        sent = traced(request, seconds)
+        if sent is None:
+            return self._ask(request, seconds, read)
+        return self._ask_traced(sent, seconds, read)
+
+    async def _ask_traced(self, sent: TracedRequest, seconds: float, read: Read | None) -> Any:
+        with sent:
+            return await self._ask(sent.request, seconds, read, sent)
+
+    async def _ask(
+        self, request: Request, seconds: float, read: Read | None, sent: TracedRequest | None = None
+    ) -> Any:
         began = asyncio.get_running_loop().time()
         patience = min(seconds, self._patience)
         ref: TaskRef | None = None
@@ -161,6 +175,8 @@ class Dispatcher:
                 async with asyncio.timeout_at(began + patience) as scope:
                     accepted = await self._accepting.accept(await self.sealed(request))
                     ref, answer = standing_of(accepted)
+                    if sent is not None:
+                        sent.accepted(ref)
                     if answer is None:
                         if not isinstance(accepted, Continue):
                             wait.lend(ref.process_no)
@@ -188,11 +204,7 @@ class Dispatcher:
         # The client was closed meanwhile: it cannot ask why.
         return ReplyTimeout(task.namespace, process_id, idempotency_key=key, task_id=task.task_id)
 
-    async def accept(self, request: Request, timeout: Timeout) -> Accepted:
-        """Have the request accepted, and do not wait for its answer.
-
-        Raise StorageUnavailable if it is not known to be accepted in time.
-        """
+    async def _accept(self, request: Request, timeout: Timeout) -> Accepted:
         patience = min(self.seconds(timeout), self._patience)
         try:
             async with asyncio.timeout(patience):
@@ -204,9 +216,16 @@ class Dispatcher:
             raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
 
     async def submit(self, request: Request, timeout: Timeout) -> Receipt:
-        """Have the request accepted, and return its receipt."""
-        accepted = await self.accept(request, timeout)
-        task, standing = standing_of(accepted)
+        """Have the request accepted, and return its receipt.
+
+        Raise StorageUnavailable if it is not known to be accepted in time.
+        """
+        sent = traced_until_accepted(request)
+        with sent or nullcontext():
+            accepted = await self._accept(request if sent is None else sent.request, timeout)
+            task, standing = standing_of(accepted)
+            if sent is not None:
+                sent.accepted(task)
         return Receipt(
             request.namespace,
             request.process_id,

@@ -16,11 +16,17 @@ from contextvars import ContextVar, Token
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from progressor.errors import CallCycle, named
+from progressor.errors import CallCycle
+from progressor.errors.wordings import named
 from progressor.handlers.running.forks import note_child
+from progressor.model import Task
 from progressor.supervision import Background, watched
+from progressor.trace_context import carried, enter, leave, trace_around
+
+if TYPE_CHECKING:
+    from progressor.spans.otel import StepSpan
 
 # Seconds between two looks whether the slot of a waiting step is needed: at first, and at the longest.
 _LOOK_AGAIN, _LOOK_AT_LAST = 0.05, 1.0
@@ -43,35 +49,48 @@ class Address(NamedTuple):
 class RunningStep:
     """A step whose handler runs. The handler's code finds it, also in its thread and in tasks it makes.
 
-    `ended` is True once the step is over.
+    `ended` is True once the step is over. `trace` is the trace context of its requests and log lines: that
+    of its span, or else of its task.
     """
 
-    __slots__ = ("_slot", "_token", "ended", "lending", "namespace", "process_id", "thread")
+    __slots__ = ("_around", "_slot", "_span", "_token", "ended", "lending", "task", "thread", "trace")
 
-    def __init__(self, lending: Lending, namespace: str, process_id: str) -> None:
+    def __init__(self, lending: Lending, task: Task, span: StepSpan | None = None) -> None:
         self.lending = lending
-        self.namespace = namespace
-        self.process_id = process_id
+        self.task = task
+        self._span = span
+        self.trace = None if span is None else span.trace
+        if self.trace is None and task.trace is not None:
+            self.trace = carried(task.trace)
         self.thread: Future[Any] | None = None
         """The run of a sync handler in its thread."""
         self.ended = False
         self._slot: asyncio.Lock | None = None
         self._token: Token[RunningStep | None]
+        self._around: Token[str | None] | None = None
 
     def __enter__(self) -> Self:
         self._token = _step.set(self)
+        # None too: the trace context of whoever began this asyncio task is not that of the step.
+        self._around = None if trace_around() is self.trace else enter(self.trace)
+        if self._span is not None:
+            self._span.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._span is not None:
+            self._span.leave(error)
+        if self._around is not None:
+            leave(self._around)
         _step.reset(self._token)
         self.ended = True
 
     @property
     def address(self) -> Address:
         """The address of the step's process."""
-        return Address(self.lending.place, self.namespace, self.process_id)
+        return Address(self.lending.place, self.task.namespace, self.task.process_id)
 
     @property
     def slot(self) -> asyncio.Lock:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, get_args
 from pydantic import ValidationError
 from pydantic_core.core_schema import ErrorType
 
+from progressor.codecs.codec import Owning
 from progressor.handlers.codec import Wire
 from progressor.handlers.state.shape import StateShape
 
@@ -26,12 +27,14 @@ class StateFault(NamedTuple):
     rule: str
 
 
-def state_faults(stored: bytes | None, *, wire: Wire, shape: StateShape) -> tuple[StateFault, ...]:
+def state_faults(
+    stored: bytes | None, *, wire: Wire, shape: StateShape, of: Owning
+) -> tuple[StateFault, ...]:
     """Return the faults of a stored state, none if `shape` reads it; None is no state, and has none."""
     if stored is None:
         return ()
     try:
-        plain = wire.unseal(stored)
+        plain = wire.unseal(stored, "state", of)
     except Exception as error:  # noqa: BLE001 - the user's codec may raise anything
         return (StateFault("state", f"the codec raised {type(error).__name__}"),)
     try:

@@ -18,8 +18,7 @@ from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.http.wire.members import members_for
 from progressor.http.wire.paths import segment_of
-from progressor.inputs import check_count, check_key, check_namespace, check_text, new_key
-from progressor.model import LAST_ID
+from progressor.inputs import LAST_ID, check_count, check_key, check_namespace, check_text, new_key
 from progressor.monitoring import (
     KnownGroup,
     KnownNamespace,
@@ -99,10 +98,12 @@ class HttpOperating:
     async def set_retention(self, namespace: str, retention: Retention | None) -> None:
         """Keep what has ended for these times, as Client.set_retention; raise NamespaceNotFound."""
         url = _retention_url(namespace)
-        if check_retention(retention) is None:
+        wanted = check_retention(retention)
+        if wanted is None:
             await self._line.send("DELETE", url)
         else:
-            await self._line.send("PUT", url, params=_times(retention))
+            archive = {"archive": "true"} if wanted.archive else {}
+            await self._line.send("PUT", url, params=_times(wanted) | archive)
 
     async def estimate_retention(
         self, namespace: str, retention: Retention | None = None
@@ -242,6 +243,5 @@ def _times(retention: Retention | None) -> dict[str, str]:
     """Return the parameters of these times: ISO 8601, or a number of events."""
     if retention is None:
         return {}
-    return {
-        name: str(value) for name, value in retention.model_dump(mode="json", exclude_none=True).items()
-    }
+    times = retention.model_dump(mode="json", exclude_none=True, exclude={"archive"})
+    return {name: str(value) for name, value in times.items()}

@@ -15,8 +15,8 @@ import httpx
 
 from progressor.client.asks import Timeout
 from progressor.client.handle import ProcessClient, ProcessHandle
-from progressor.client.imports import check_import, event_parts, timers_of
 from progressor.client.results import Health, Page, Published, TraceEntry
+from progressor.client.transfers.put import check_import, event_parts, timers_of
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.codec import decode, encode_json, json_object
 from progressor.handlers.process import Process, StateT
@@ -24,11 +24,13 @@ from progressor.http.client.admin import HttpOperating
 from progressor.http.client.decode import entry_of, health_of, process_of
 from progressor.http.client.requests import HttpDispatcher, in_ascii, process_url
 from progressor.http.client.retry import RetryBudget
+from progressor.http.client.transfers import TransferMethods
 from progressor.http.client.transport import RetryingTransport
+from progressor.http.client.watches import HttpWatching
 from progressor.http.wire import headers
 from progressor.http.wire.members import members_for
-from progressor.inputs import check_count, check_namespace
-from progressor.model import LAST_ID, HistoryRange, Metadata
+from progressor.inputs import LAST_ID, HistoryRange, check_count, check_namespace
+from progressor.model import Metadata
 from progressor.storage import MOST_ITEMS, TimerFilter
 from progressor.timers import TimerChange
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from progressor.handlers.namespace import Namespace
 
 
-class HttpClient(HttpOperating, ProcessClient):
+class HttpClient(HttpOperating, HttpWatching, TransferMethods, ProcessClient):
     """The processes of one API: `async with HttpClient("https://…", token="…") as client: …`.
 
     `timeout` is a timedelta or seconds (60 s by default): how long a method tries, and waits for an answer.

@@ -5,6 +5,8 @@ Rule: no request waits for the connection of another one.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -12,7 +14,7 @@ import aiohttp
 import httpx
 from yarl import URL
 
-from progressor.http.client.exchange import Answer, Asking, NoAnswer
+from progressor.http.client.exchange import Answer, Asking, NoAnswer, StreamedAnswer
 
 _CONNECT_SECONDS = 10.0
 # Seconds; shorter than servers and balancers keep an idle connection open.
@@ -28,27 +30,43 @@ class AiohttpTransport:
 
     async def exchange(self, asking: Asking) -> Answer:
         """Send one request, and return its answer; raise NoAnswer if there is none."""
+        with _as_no_answer():
+            async with self._sent(asking) as answer:
+                return Answer(answer.status, answer.headers, await answer.read())
+
+    @asynccontextmanager
+    async def stream(self, asking: Asking) -> AsyncIterator[StreamedAnswer]:
+        """Send one request, and yield its answer as soon as it begins; raise NoAnswer if there is none."""
+        with _as_no_answer():
+            async with self._sent(asking) as answer:
+                yield StreamedAnswer(answer.status, answer.headers, answer.content.iter_any())
+
+    def _sent(self, asking: Asking) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         session = self._session
         if session is None:
             session = self._session = _session(self._url)
         limits = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=asking.silence)
-        try:
-            async with session.request(
-                asking.method,
-                URL(asking.url, encoded=True),
-                data=asking.content,
-                headers=asking.headers,
-                timeout=limits,
-                allow_redirects=False,
-            ) as answer:
-                return Answer(answer.status, answer.headers, await answer.read())
-        except (aiohttp.ClientError, OSError) as error:
-            raise NoAnswer(type(error).__name__) from error
+        return session.request(
+            asking.method,
+            URL(asking.url, encoded=True),
+            data=asking.content,
+            headers=asking.headers,
+            timeout=limits,
+            allow_redirects=False,
+        )
 
     async def aclose(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
+
+
+@contextmanager
+def _as_no_answer() -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as error:
+        raise NoAnswer(type(error).__name__) from error
 
 
 def _session(url: str) -> aiohttp.ClientSession:

@@ -6,7 +6,8 @@ Rule: a transport sends a request once; RetryingTransport repeats it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
@@ -47,8 +48,20 @@ class Answer:
         return json.loads(self.content)
 
 
+class StreamedAnswer(NamedTuple):
+    """An answer that is read as it comes: `parts` yields its bytes; NoAnswer if they end early."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    parts: AsyncIterator[bytes]
+
+
 class Transport(Protocol):
     """A transport of requests."""
+
+    def stream(self, asking: Asking) -> AbstractAsyncContextManager[StreamedAnswer]:
+        """Send one request, and yield its answer as soon as it begins; raise NoAnswer if there is none."""
+        ...
 
     async def exchange(self, asking: Asking) -> Answer:
         """Send one request, and return its answer; raise NoAnswer if there is none."""
@@ -65,22 +78,47 @@ class HttpxTransport:
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
 
+    @asynccontextmanager
+    async def stream(self, asking: Asking) -> AsyncIterator[StreamedAnswer]:
+        """Send one request, and yield its answer as soon as it begins; raise NoAnswer if there is none."""
+        with _as_no_answer():
+            answer = await self._inner.handle_async_request(_request(asking))
+        try:
+            yield StreamedAnswer(answer.status_code, answer.headers, _parts(answer))
+        finally:
+            await answer.aclose()
+
     async def exchange(self, asking: Asking) -> Answer:
         """Send one request, and return its answer; raise NoAnswer if there is none."""
-        limits = dict.fromkeys(("connect", "read", "write", "pool"), asking.silence)
-        request = httpx.Request(
-            asking.method,
-            asking.url,
-            headers=asking.headers,
-            content=asking.content,
-            extensions={"timeout": limits},
-        )
-        try:
-            answer = await self._inner.handle_async_request(request)
+        with _as_no_answer():
+            answer = await self._inner.handle_async_request(_request(asking))
             return Answer(answer.status_code, answer.headers, await answer.aread())
-        except httpx.TransportError as error:
-            raise NoAnswer(type(error).__name__) from error
 
     async def aclose(self) -> None:
         """Close the transport of httpx."""
         await self._inner.aclose()
+
+
+async def _parts(answer: httpx.Response) -> AsyncIterator[bytes]:
+    with _as_no_answer():
+        async for part in answer.aiter_bytes():
+            yield part
+
+
+def _request(asking: Asking) -> httpx.Request:
+    limits = dict.fromkeys(("connect", "read", "write", "pool"), asking.silence)
+    return httpx.Request(
+        asking.method,
+        asking.url,
+        headers=asking.headers,
+        content=asking.content,
+        extensions={"timeout": limits},
+    )
+
+
+@contextmanager
+def _as_no_answer() -> Iterator[None]:
+    try:
+        yield
+    except httpx.TransportError as error:
+        raise NoAnswer(type(error).__name__) from error

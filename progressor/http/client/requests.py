@@ -26,6 +26,7 @@ from progressor.http.wire.paths import segment_of
 from progressor.inputs import (
     DEFAULT_TIMER,
     FIRE_TIMER,
+    LAST_ID,
     SET_TIMER,
     UNSET_TIMER,
     check_count,
@@ -34,7 +35,7 @@ from progressor.inputs import (
     given_key,
     redo_key,
 )
-from progressor.model import LAST_ID, Metadata, TaskType
+from progressor.model import Metadata, TaskType
 from progressor.storage import Request
 
 # The calls that every namespace has have addresses of their own: the method, and the end of the path.

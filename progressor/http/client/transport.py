@@ -7,6 +7,9 @@ that must not be repeated is sent once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,8 +21,10 @@ from progressor.errors import InvalidRequest, RequestLost, StorageUnavailable
 from progressor.http.client.decode import error_of, is_accepted
 from progressor.http.client.exchange import Answer, Asking, HttpxTransport, NoAnswer, Transport
 from progressor.http.client.retry import RetryBudget
-from progressor.http.wire.headers import REASON, shown_reason
+from progressor.http.wire.headers import REASON, TRACEPARENT, TRACESTATE, shown_reason
 from progressor.inputs import check_seconds
+from progressor.spans.in_use import current_trace
+from progressor.trace_context import traceparent_of, tracestate_of
 
 # Seconds of silence that a server may have, beyond those that it was asked to wait.
 _TRANSPORT_SECONDS = 10.0
@@ -118,23 +123,67 @@ class RetryingTransport:
 
         `within` bounds all of it; the API may send nothing for at most `silence`. Both are in seconds.
         """
-        if self._is_closed:
-            raise StorageUnavailable("the client is closed")
-        query = f"?{urlencode(params)}" if params else ""
-        whole = {**self._headers, **_reason(method), **(headers or {})}
-        asking = Asking(method, f"{self._url}{url}{query}", whole, content, silence)
+        asking = self._asking(method, url, silence, headers=headers, params=params, content=content)
         try:
             async with asyncio.timeout(within):
                 return await self._transport.exchange(asking)
         except (NoAnswer, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
-            raise StorageUnavailable(f"the API cannot be reached ({reason})") from None
+            raise _unreachable(error) from None
+
+    @asynccontextmanager
+    async def stream(
+        self, url: str, silence: float, *, headers: dict[str, str], params: dict[str, Any]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Send one request, and yield the parts of its answer as they come; raise the error of a problem.
+
+        The API may send nothing for at most `silence` seconds: then, and if the answer is lost, raise
+        StorageUnavailable.
+        """
+        asking = self._asking("GET", url, silence, headers=headers, params=params)
+        try:
+            async with self._transport.stream(asking) as answer:
+                if answer.status_code != HTTPStatus.OK:
+                    content = b"".join([part async for part in answer.parts])
+                    raise error_of(Answer(answer.status_code, answer.headers, content))
+                yield answer.parts
+        except (NoAnswer, TimeoutError) as error:
+            raise _unreachable(error) from None
+
+    def _asking(
+        self,
+        method: str,
+        url: str,
+        silence: float,
+        *,
+        headers: dict[str, str] | None = None,
+        params: dict[str, Any] | None = None,
+        content: bytes | None = None,
+    ) -> Asking:
+        if self._is_closed:
+            raise StorageUnavailable("the client is closed")
+        query = f"?{urlencode(params)}" if params else ""
+        whole = {**self._headers, **_reason(method), **_trace(), **(headers or {})}
+        return Asking(method, f"{self._url}{url}{query}", whole, content, silence)
+
+
+def _unreachable(error: Exception) -> StorageUnavailable:
+    reason = str(error) or type(error).__name__
+    return StorageUnavailable(f"the API cannot be reached ({reason})")
 
 
 def _reason(method: str) -> dict[str, str]:
     """Return the header with the reason of the `acting` around a request that may change something."""
     reason = None if method == "GET" else reason_of_block()
     return {} if reason is None else {REASON: shown_reason(reason)}
+
+
+def _trace() -> dict[str, str]:
+    """Return the headers with the trace context of the code that asks."""
+    trace = current_trace()
+    if trace is None:
+        return {}
+    state = tracestate_of(trace)
+    return {TRACEPARENT: traceparent_of(trace), **({} if state is None else {TRACESTATE: state})}
 
 
 def _own_transport(url: str) -> Transport:

@@ -50,6 +50,7 @@ class RouteContext(NamedTuple):
     publications: NamespaceSchemas
     waits: DrainableWaits
     places: Places
+    watch_places: Places
 
 
 class ApiRequest(Request):
@@ -68,10 +69,31 @@ class ApiRequest(Request):
         """Return whether the caller may read the texts of handlers' failures."""
         return self.caller.may(Scope.ERRORS_READ, namespace)
 
+    def move_to(self, places: Places) -> None:
+        """Give the place of the request to others, and take one of these; raise Refusal if none is free."""
+        self.place.leave()
+        self.place = Place(places)
+        self.place.enter()
+        self.place.claim(self.caller.name)
+
     def require_acceptable(self, media_type: str) -> None:
         """Raise Refusal if the caller does not accept an answer of this type: before anything is done."""
         if not accepts(self.headers, media_type):
             raise Refusal(NOT_ACCEPTABLE, f"the answer is {media_type}")
+
+    def seconds_to_wait(self, wanted: Preferences, default: float | None = None) -> float:
+        """Return for how long the caller prefers to wait, as far as the server does."""
+        options = self.server.options
+        if wanted.respond_async:
+            return 0.0
+        seconds = float(wanted.wait) if wanted.wait is not None else default
+        return min(options.wait if seconds is None else seconds, options.longest_wait)
+
+    def apply(self, wanted: Preferences) -> None:
+        """Have the answer say which preference was applied."""
+        applied = wanted.applied(self.server.options.longest_wait)
+        if applied is not None:
+            self.answer_headers["Preference-Applied"] = applied
 
     async def waited(
         self,
@@ -85,15 +107,9 @@ class ApiRequest(Request):
         The applied preference becomes a header of the answer. `default` is in seconds, for a request
         without one. Raise ReplyTimeout or TimeoutError if there is no answer by then.
         """
-        options, wanted = self.server.options, preferences or preferences_of(self.headers)
-        seconds = min(options.wait if default is None else default, options.longest_wait)
-        if wanted.wait is not None:
-            seconds = min(float(wanted.wait), options.longest_wait)
-        if wanted.respond_async:
-            seconds = 0.0
-        applied = wanted.applied(options.longest_wait)
-        if applied is not None:
-            self.answer_headers["Preference-Applied"] = applied
+        wanted = preferences or preferences_of(self.headers)
+        seconds = self.seconds_to_wait(wanted, default)
+        self.apply(wanted)
         async with self.server.waits.waiting(self.receive):
             return await answer(max(seconds, _AT_ONCE))
 

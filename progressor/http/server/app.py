@@ -34,6 +34,8 @@ from progressor.http.server.routers import (
     requests,
     retention,
     timers,
+    transfers,
+    watches,
 )
 from progressor.http.server.schema_cache import NamespaceSchemas
 from progressor.http.server.waits import DrainableWaits
@@ -46,8 +48,13 @@ log = Logger("progressor.http")
 def make_app(client: Client, *, access: Access, options: HttpOptions | None = None) -> Starlette:
     """Return the API of the processes that this client reaches; it never closes the client."""
     options, waits = options or HttpOptions(), DrainableWaits()
-    places = Places(options.max_requests, Memory(options.max_memory_bytes))
-    rooms = (requests, lifecycle, timers, processes, namespaces, retention, bulks, audit, openapi, health)
+    memory = Memory(options.max_memory_bytes)
+    places = Places(options.max_requests, memory)
+    watch_places = Places(options.max_watches, memory, what="watches are open")
+    rooms = (
+        *(requests, lifecycle, timers, processes, watches, transfers, namespaces, retention, bulks),
+        *(audit, openapi, health),
+    )
     app = Starlette(
         routes=[operation for room in rooms for operation in room.routes],
         # The first one is the outermost: the other sees what it changes.
@@ -55,7 +62,9 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
         exception_handlers={HTTPException: _of_http, Exception: _of_defect},
     )
     app.router.redirect_slashes = False
-    app.state.server = RouteContext(client, options, access, NamespaceSchemas(client), waits, places)
+    app.state.server = RouteContext(
+        client, options, access, NamespaceSchemas(client), waits, places, watch_places
+    )
     return app
 
 
@@ -85,7 +94,7 @@ class Plain:
                 message = {**message, "body": b""}
             await send(message)
 
-        await self._app({**seen, "method": "GET"}, receive, send_head)
+        await self._app({**seen, "method": "GET", "is_head": True}, receive, send_head)
 
 
 async def _of_http(request: Request, error: Any) -> Response:

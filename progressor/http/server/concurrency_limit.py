@@ -27,7 +27,7 @@ class Place:
         if not self._places.free:
             raise Refusal(
                 OVERLOADED,
-                f"{self._places.most:,} requests are under way here, which is as many as it takes",
+                f"{self._places.most:,} {self._places.what} here, which is as many as it takes",
                 headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
             )
         self._places.taken += 1
@@ -39,7 +39,7 @@ class Place:
         if places.taken_by[caller] > places.free + 1:
             raise Refusal(
                 TOO_MANY_REQUESTS,
-                f"{places.taken_by[caller]:,} requests of this caller are under way here, and the other "
+                f"{places.taken_by[caller]:,} {places.what} here of this caller, and the other "
                 "places are for others",
                 headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
             )
@@ -74,17 +74,20 @@ class Place:
         self.keep(0)
         places = self._places
         places.taken -= self._is_taken
+        self._is_taken = False
         if self._caller is not None:
             places.taken_by[self._caller] -= 1
             if not places.taken_by[self._caller]:
                 del places.taken_by[self._caller]
+            self._caller = None
 
 
 class Places:
     """The places of one server, and the callers who have them."""
 
-    def __init__(self, most: int, memory: Memory) -> None:
+    def __init__(self, most: int, memory: Memory, *, what: str = "requests are under way") -> None:
         self.most = most
+        self.what = what
         self.memory = memory
         self.taken = 0
         self.taken_by: Counter[str] = Counter()

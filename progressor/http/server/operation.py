@@ -23,11 +23,12 @@ from progressor.http.server.auth.scopes import require
 from progressor.http.server.parameters import Parameters
 from progressor.http.server.preconditions import SAFE, Conditions, wants_absence
 from progressor.http.server.problems import Refusal, problem, problem_of
-from progressor.http.server.request_headers import reason_of, refuse_key, require_single
+from progressor.http.server.request_headers import reason_of, refuse_key, require_single, trace_headers
 from progressor.http.wire import problems
 from progressor.http.wire.headers import IDEMPOTENCY_KEY, JSON
 from progressor.http.wire.paths import text_of
 from progressor.rights import Scope, fitting
+from progressor.spans.in_use import tracing_request
 
 Endpoint = Callable[..., Awaitable[Response]]
 Answers = Mapping[int, tuple[str, type[BaseModel] | Mapping[str, Any] | None]]
@@ -95,7 +96,9 @@ class Operation(Route):
         """Return the answer of the endpoint, or the problem that its error stands for."""
         try:
             values = await self._admitted(request)
-            with self._acting(request):
+            with self._acting(request), tracing_request(*trace_headers(request.headers)) as trace_id:
+                if trace_id is not None:
+                    request.facts["trace_id"] = trace_id
                 answer: Response = await self.endpoint(request, **values)
         except Refusal as refusal:
             return refusal.answer()

@@ -25,6 +25,8 @@ class HttpOptions:
     """The memory for the pages and bodies of all requests together, in bytes."""
     max_requests: int = 1000
     """The most requests that are under way here, those that wait for answers among them."""
+    max_watches: int = 1000
+    """The most watches of processes that are open here, beside the requests."""
     max_connections: int = 2000
     """The most connections that are open; fewer where the limit of file descriptors is lower."""
     max_log_lines: int = 50

@@ -32,6 +32,7 @@ from progressor.http.wire.problems import TABLE
 from progressor.inputs import (
     DEFAULT_TIMER,
     HIGHEST_PRIORITY,
+    LAST_ID,
     LONGEST_SECONDS,
     MAX_ID_LENGTH,
     NAMESPACE_PATTERN,
@@ -40,7 +41,6 @@ from progressor.inputs import (
     is_moment,
     seconds_or_text,
 )
-from progressor.model import LAST_ID
 
 # The most query parameters of one request.
 _MOST = 100

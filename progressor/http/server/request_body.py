@@ -110,12 +110,12 @@ def args_of(request: ApiRequest, body: bytes, *, raw: bool) -> Args:
     media_type = media_type_of(request.headers)
     if raw:
         if body and media_type != BYTES:
-            raise _wrong_type(media_type, BYTES, "the namespace has a raw handler, which takes bytes")
+            raise wrong_type(media_type, BYTES, "the namespace has a raw handler, which takes bytes")
         return Args(body or None)
     if not body:
         return Args()
     if not is_json(media_type):
-        raise _wrong_type(media_type, JSON, "arguments are JSON")
+        raise wrong_type(media_type, JSON, "arguments are JSON")
     value = decode(body, field="args")
     return Args() if value is None else Args(without_space(body), value)
 
@@ -135,7 +135,8 @@ def without_space(text: bytes) -> bytes:
     return b"".join(kept).replace(b"\1", rb"\"").replace(b"\0", b"\\\\")
 
 
-def _wrong_type(media_type: str | None, wanted: str, why: str) -> Refusal:
+def wrong_type(media_type: str | None, wanted: str, why: str) -> Refusal:
+    """Return the refusal of a body of another media type than is read here."""
     said = f"not {media_type}" if media_type else "and the body has no Content-Type"
     return Refusal(
         problems.WRONG_MEDIA_TYPE, f"{why}: send it as {wanted}, {said}", headers={"Accept-Post": wanted}
@@ -149,7 +150,7 @@ def model_in(request: ApiRequest, body: bytes, model: type[M]) -> M:
     """Return the model that a body states; raise Refusal, which names what is wrong."""
     media_type = media_type_of(request.headers)
     if not is_json(media_type):
-        raise _wrong_type(media_type, JSON, "the body is JSON")
+        raise wrong_type(media_type, JSON, "the body is JSON")
     value = decode(body, field="args")
     try:
         return model.model_validate(value)

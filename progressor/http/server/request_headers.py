@@ -13,7 +13,15 @@ from starlette.datastructures import Headers
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
-from progressor.http.wire.headers import CONTEXT, IDEMPOTENCY_KEY, METADATA, REASON, media_type_of_text
+from progressor.http.wire.headers import (
+    CONTEXT,
+    IDEMPOTENCY_KEY,
+    METADATA,
+    REASON,
+    TRACEPARENT,
+    TRACESTATE,
+    media_type_of_text,
+)
 
 # Headers that a request has at most once, and the fields by which errors name them.
 _SINGLE = {
@@ -28,6 +36,7 @@ _SINGLE = {
 _QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 # RFC 9651: what is not ASCII stands percent-encoded between %" and ".
 _DISPLAYED = re.compile(r'%"([\x20-\x21\x23-\x7e]*)"')
+_STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _BARE = re.compile(r"[\x21\x23-\x7e][\x20-\x7e]*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -83,10 +92,23 @@ def reason_of(headers: Headers) -> str | None:
     text = headers.get(REASON)
     if text is None:
         return None
+    text = text.strip()
     try:
-        return unquote_to_bytes(text.strip()).decode()
-    except UnicodeError:
-        raise InvalidRequest(f"the header {REASON} must be percent-encoded UTF-8", field="reason") from None
+        if not _STRAY_PERCENT.search(text):
+            return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        pass
+    raise InvalidRequest(
+        f"the header {REASON} must be percent-encoded UTF-8, in which a percent sign is %25", field="reason"
+    )
+
+
+def trace_headers(headers: Headers) -> tuple[str | None, str | None]:
+    """Return the traceparent and the tracestate of a request; two of the former count as none."""
+    parents = headers.getlist(TRACEPARENT)
+    if len(parents) != 1:
+        return None, None
+    return parents[0], ",".join(headers.getlist(TRACESTATE)) or None
 
 
 class Preferences(NamedTuple):

@@ -40,16 +40,25 @@ _BEYOND_DRAIN = 5.0
 
 
 class ApiServer:
-    """A server of an application of `make_app`: `async with` serves it, and closes its client at the end.
+    """A server of an application over a client: `async with` serves it, and closes the client at the end.
 
-    `listener` is a `bound` socket, if it is shared with other OS processes. InvalidRequest is raised if the
+    The application has its RouteContext in `state.server`. `listener` is a `bound` socket, if it is shared
+    with other OS processes. InvalidRequest is raised if the
     address cannot be served, or would be open to callers without a token.
     """
 
     def __init__(
-        self, client: Client, app: Starlette, *, host: str, port: int, listener: socket.socket | None = None
+        self,
+        client: Client,
+        app: Starlette,
+        *,
+        host: str,
+        port: int,
+        listener: socket.socket | None = None,
+        what: str = "api",
     ) -> None:
         self.client = client
+        self._what = what
         self._socket = bound(host, port) if listener is None else listener
         self._app = app
         self._host = host
@@ -113,7 +122,7 @@ class ApiServer:
         await self._background.ended()
         await shared.access.close()
         await self.client.close()
-        log.info("api stopped")
+        log.info("%s stopped", self._what)
 
 
 def _most_connections(wanted: int) -> int:
@@ -174,5 +183,5 @@ def _refused(host: str, port: int, error: OSError) -> InvalidRequest:
     else:
         field, remedy = "port", "choose another port with --port (0: any free one)"
     return InvalidRequest(
-        f"the API cannot be served on {host}:{port} ({error.strerror or error}): {remedy}", field=field
+        f"HTTP cannot be served on {host}:{port} ({error.strerror or error}): {remedy}", field=field
     )

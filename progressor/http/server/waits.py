@@ -19,6 +19,8 @@ class DrainableWaits:
 
     def __init__(self) -> None:
         self._scopes: set[asyncio.Timeout] = set()
+        # Those of streams, which no answer ends.
+        self._streams: set[asyncio.Timeout] = set()
         self._until: float | None = None
         self._nobody = asyncio.Event()
         self._nobody.set()
@@ -39,14 +41,34 @@ class DrainableWaits:
 
         Raise TimeoutError once its caller has left, or the server waits no longer.
         """
+        async with self._until_over(receive) as scope:
+            self._shorten(scope)
+            yield
+
+    @asynccontextmanager
+    async def streaming(self, receive: Receive) -> AsyncIterator[None]:
+        """Send within the block an answer without an end.
+
+        Raise TimeoutError once its caller has left, or the server begins to stop.
+        """
+        async with self._until_over(receive) as scope:
+            self._streams.add(scope)
+            if self.is_draining:
+                _end_now(scope)
+            try:
+                yield
+            finally:
+                self._streams.discard(scope)
+
+    @asynccontextmanager
+    async def _until_over(self, receive: Receive) -> AsyncIterator[asyncio.Timeout]:
         async with asyncio.timeout(None) as scope:
             self._scopes.add(scope)
             self._nobody.clear()
-            self._shorten(scope)
             leaving = asyncio.create_task(_until_left(receive, scope))
             leaving.add_done_callback(watched("leaving", _say_failed))
             try:
-                yield
+                yield scope
             finally:
                 leaving.cancel()
                 self._scopes.discard(scope)
@@ -54,8 +76,13 @@ class DrainableWaits:
                     self._nobody.set()
 
     async def drain(self, seconds: float) -> None:
-        """Let no wait last longer than so many seconds from now, and return once nobody waits."""
+        """Let no wait last longer than so many seconds from now, and return once nobody waits.
+
+        Streams end at once.
+        """
         self._until = asyncio.get_running_loop().time() + seconds
+        for scope in self._streams:
+            _end_now(scope)
         for scope in list(self._scopes):
             self._shorten(scope)
         with suppress(TimeoutError):
@@ -71,6 +98,10 @@ class DrainableWaits:
 async def _until_left(receive: Receive, scope: asyncio.Timeout) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    _end_now(scope)
+
+
+def _end_now(scope: asyncio.Timeout) -> None:
     if not scope.expired():
         scope.reschedule(asyncio.get_running_loop().time())
 

@@ -10,10 +10,15 @@ METADATA = "Progressor-Metadata"
 CONTEXT = "Progressor-Context"
 # Percent-encoded UTF-8.
 REASON = "Progressor-Reason"
+# Those of W3C.
+TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
+# Of a stream: the last position that its reader has.
+LAST_EVENT_ID = "Last-Event-ID"
 # Names the address of the task whose answer this is.
 TASK = "Content-Location"
 
-JSON, BYTES = "application/json", "application/octet-stream"
+JSON, BYTES, LINES = "application/json", "application/octet-stream", "application/x-ndjson"
+STREAM = "text/event-stream"
 
 
 def shown_key(key: str) -> str:

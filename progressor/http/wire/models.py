@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from inspect import cleandoc
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -17,7 +17,7 @@ from progressor.acts import AuditEntry
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview
 from progressor.calendars import Rule, json_of
 from progressor.client.failure_groups import FailureGroup
-from progressor.client.results import Published, TraceEntry
+from progressor.client.results import ProcessChange, Published, TraceEntry
 from progressor.handlers.process import Process
 from progressor.http.wire.members import IN_BASE64, members_for
 from progressor.model import Event, ProcessStatus, Timer
@@ -125,6 +125,7 @@ class ProcessBody(Body):
     history: list[EventBody] | None = Field(default=None, description="Present only if it is asked for.")
 
 
+ChangeBody = body_of(ProcessChange, "ChangeBody", "Without the scope `errors:read` its `detail` is null.")
 TaskBody = body_of(TraceEntry, "TaskBody", "Without the scope `errors:read` its `error` is null.")
 
 
@@ -229,6 +230,12 @@ GroupBody = body_of(
 )
 PreviewBody = body_of(BulkPreview, "PreviewBody")
 AuditEntryBody = body_of(AuditEntry, "AuditEntryBody")
+
+
+class ImportedBody(Body):
+    """The outcome of an import: of each process whether it is written, or was there already."""
+
+    outcomes: list[Literal["imported", "taken"]]
 
 
 class AuditBody(Body):

@@ -11,14 +11,18 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from progressor.errors import (
+    ArchiveDamaged,
+    ArchiveUnavailable,
     BulkNotFound,
     CallCycle,
     Expired,
+    FeedTruncated,
     HandlerFailed,
     HistoryTruncated,
     IdempotencyConflict,
     InvalidRequest,
     InvalidState,
+    KeyMissing,
     NamespaceInUse,
     NamespaceNotFound,
     ProcessAlreadyExists,
@@ -32,9 +36,11 @@ from progressor.errors import (
     RequestLost,
     SchemaMismatch,
     StorageUnavailable,
+    SubscriptionLost,
     TaskCancelled,
     TaskNotEnded,
     TaskNotFound,
+    Undecryptable,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -71,6 +77,16 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "The state is not of the type that its namespace declares",
     ),
+    Undecryptable: Kind(
+        "undecryptable",
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "A stored value cannot be decrypted in its place",
+    ),
+    KeyMissing: Kind(
+        "key-missing",
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "The API lacks the key of a stored value",
+    ),
     NamespaceNotFound: Kind(
         "namespace-not-found", HTTPStatus.NOT_FOUND, "No worker ever served this namespace"
     ),
@@ -81,6 +97,18 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
     TaskNotFound: Kind("task-not-found", HTTPStatus.NOT_FOUND, "The process has no such task"),
     HistoryTruncated: Kind(
         "history-truncated", HTTPStatus.GONE, "The retention has deleted events of this range"
+    ),
+    FeedTruncated: Kind(
+        "feed-truncated", HTTPStatus.GONE, "The feed has not what comes behind this position"
+    ),
+    SubscriptionLost: Kind(
+        "subscription-lost", HTTPStatus.CONFLICT, "Another reader has the slice of the subscription"
+    ),
+    ArchiveUnavailable: Kind(
+        "archive-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "The archive cannot be read just now"
+    ),
+    ArchiveDamaged: Kind(
+        "archive-damaged", HTTPStatus.INTERNAL_SERVER_ERROR, "A part of the archive is damaged"
     ),
     TaskCancelled: Kind("task-cancelled", HTTPStatus.CONFLICT, "The timer was cancelled before it ran"),
     TaskNotEnded: Kind("task-not-ended", HTTPStatus.CONFLICT, "The task waits or runs"),

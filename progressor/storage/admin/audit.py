@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from progressor.acts import Act, AuditEntry, AuditPage, Deed
 from progressor.errors import InvalidRequest
-from progressor.inputs import check_count, check_moment
-from progressor.model import LAST_ID
+from progressor.inputs import LAST_ID, check_count, check_moment
 from progressor.rights import like
 from progressor.storage.postgres.arrays import bigints, texts
 from progressor.storage.postgres.pipeline import Session
@@ -117,7 +116,12 @@ async def acted(
 
 def noting(act: Act | None, deed: Deed, *, now: datetime | None = None) -> Transaction:
     """Return the statement that notes an act; none without one."""
-    return {} if act is None else {"note_acts": _columns([(act, deed, None)], now)}
+    return {} if act is None else noting_all([(act, deed)], now)
+
+
+def noting_all(done: Sequence[tuple[Act, Deed]], now: datetime | None) -> Transaction:
+    """Return the statement that notes acts, of each what was done."""
+    return {"note_acts": _columns([(act, deed, None) for act, deed in done], now)}
 
 
 def noting_requests(requests: Sequence[Request], now: datetime | None) -> Transaction:

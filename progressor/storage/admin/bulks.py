@@ -33,6 +33,7 @@ from progressor.inputs import redo_key
 from progressor.model import ProcessStatus, TaskStatus, TaskType, new_lease
 from progressor.rights import like
 from progressor.storage.admin.audit import Audited
+from progressor.storage.feed.appending import FeedLetter, feeding_processes
 from progressor.storage.params import redo_columns, request_columns
 from progressor.storage.postgres.arrays import bigints, booleans, texts
 from progressor.storage.postgres.pipeline import Session
@@ -40,7 +41,7 @@ from progressor.storage.postgres.retry import one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused
 from progressor.storage.rows import record_of
 from progressor.storage.statements import REDO, Params, Results, Row
-from progressor.storage.values import NewBulk, Request, TaskKey
+from progressor.storage.values import Request, TaskKey
 
 B = TypeVar("B", bound=Bulk)
 
@@ -75,6 +76,24 @@ class _Try:
     place: object = None
     chosen: Sequence[Candidate] = ()
     redos: Sequence[Row] = ()
+
+
+class NewBulk(NamedTuple):
+    """A bulk to make. `request_hash` is that of each repair, `bulk_hash` that of the whole request.
+
+    `pace` is the time from one repair to the next.
+    """
+
+    namespace: str
+    detail_like: str | None
+    handler: str | None
+    simple: bool
+    args: bytes | None
+    request_hash: bytes
+    idempotency_key: str
+    bulk_hash: bytes
+    pace: timedelta
+    redo: bool = False
 
 
 class Bulks(Audited):
@@ -250,17 +269,21 @@ async def _go_on(session: Session, bulk: HeldBulk, tried: Sequence[Row], process
 async def _begin(session: Session, bulk: HeldBulk, chosen: Sequence[Candidate]) -> list[Row]:
     """Lock these processes, begin the repair of those that are as they were, and return their rows."""
     requests = [_request_of(bulk, each.process_id) for each in chosen]
-    numbers = {"process_no": bigints([each.process_no for each in chosen])}
+    process_nos = [each.process_no for each in chosen]
+    numbers = {"process_no": bigints(process_nos)}
     params = {**request_columns(requests), "now": bulk.now}
     verb = "simple_repair" if bulk.simple else "prepare_repair"
     # Read before the repair, which forgets them.
     broken_by: dict[str, Params] = {"broken_requests": numbers} if bulk.redo else {}
+    # A repair with a handler tells of itself.
+    fed = feeding_processes(FeedLetter.REPAIRED, process_nos, now=bulk.now) if bulk.simple else {}
     statements: dict[str, Params] = {
         "lock": numbers,
         "choose_bulk": {**numbers, "until": bulk.created_at, "until_task": bulk.until_task},
         **broken_by,
         verb: params,
         "prepared": params,
+        **fed,
     }
     results = await session.transact(statements)
     redos = {row["process_no"]: row["task_id"] for row in results.get("broken_requests", ())}

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from progressor.monitoring import Waiting
+from progressor.monitoring import LoadSample, NamespaceStatus, Waiting
 from progressor.rights import check_patterns, fitting
 from progressor.storage.params import hint_columns
+from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.server_identity import place_of
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.statements import Row
@@ -139,6 +140,25 @@ class Overview(Transactions):
         due, rests, room = (None if moment is None else moment - row["now"] for moment in moments)
         calls, timers = _waiting(row, "calls"), _waiting(row, "timers")
         return Backlog(calls, timers, due, row["paused"], rests, room)
+
+    async def note_samples(self, found: Sequence[NamespaceStatus]) -> None:
+        """Note the load of these namespaces, of each that nobody has noted for this minute."""
+        counts: dict[str, Sequence[int | None]] = {
+            "broken": [each.broken for each in found],
+            "waiting": [each.waiting.requests for each in found],
+            "timers": [each.timers.tasks for each in found],
+            "running": [each.running for each in found],
+            "steps": [each.steps for each in found],
+            "slots": [each.slots for each in found],
+            "age": [microseconds(each.waiting.age) for each in found],
+        }
+        columns = {name: bigints(values) for name, values in counts.items()}
+        await self._rows("note_samples", namespace=texts([each.name for each in found]), **columns)
+
+    async def samples(self, namespaces: Sequence[str], *, within: timedelta) -> list[LoadSample]:
+        """Return the load of these namespaces together, a sample for each minute, the oldest first."""
+        rows = await self._rows("samples", namespaces=texts(namespaces), within=within)
+        return [LoadSample(**row) for row in rows]
 
     async def oldest_snapshot(self) -> timedelta | None:
         """Return the age of the oldest transaction that holds up VACUUM.

@@ -12,12 +12,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import psycopg
+from psycopg.errors import LockNotAvailable
+from pydantic import ValidationError
+
 from progressor.acts import Act, Deed
 from progressor.config import FOR_EVER, Retention
+from progressor.errors import InvalidRequest
 from progressor.monitoring import KnownRetention, RetentionEstimate
+from progressor.outages import in_one_line
 from progressor.storage.admin.audit import Audited
 from progressor.storage.admin.sweeps import Round, Walk, run_round
 from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.postgres.sqlstates import judged
 from progressor.storage.rows import record_of
 from progressor.storage.statements import Row
 
@@ -27,15 +35,23 @@ _READS_OF_A_ROW = 20
 _SAMPLED = 2_000
 # The times from the begin of a walk to that of the next.
 _SELDOM, _OFTEN = timedelta(days=1), timedelta(minutes=10)
+# The time for which a walk is left alone that failed, or that another sweeper archives.
+PUT_OFF = timedelta(minutes=5)
 
 
 class Swept(NamedTuple):
-    """The rows that one round deleted; `is_over`: the walk has ended."""
+    """The rows that one round deleted; `is_over`: the walk has ended.
+
+    `fault`: why the namespace keeps everything, if its times cannot be read. `damage`: what PostgreSQL said
+    of rows that it could not read; the walk goes on in some minutes, and others go on meanwhile.
+    """
 
     namespace: str
     tasks: int
     events: int
     is_over: bool
+    fault: str | None = None
+    damage: str | None = None
 
 
 class Retentions(Audited):
@@ -44,7 +60,10 @@ class Retentions(Audited):
     async def retention(self, namespace: str) -> KnownRetention | None:
         """Return for how long a namespace keeps what has ended; None if there is no such namespace."""
         rows = await self._rows("retention", namespace=namespace)
-        return record_of(KnownRetention, rows[0]) if rows else None
+        if not rows:
+            return None
+        policy, fault = policy_of(rows[0])
+        return record_of(KnownRetention, {**rows[0], **_columns(policy)}, fault=fault)
 
     async def set_retention(
         self,
@@ -80,9 +99,12 @@ class Retentions(Audited):
         )
         return bool(done["begin_sweep"])
 
-    async def next_sweep(self, *, now: datetime | None = None) -> timedelta | None:
-        """Return the time until the next round of a walk is due; None if there is none."""
-        rows = await self._rows("next_sweep", now=now)
+    async def next_sweep(self, *, archives: bool = False, now: datetime | None = None) -> timedelta | None:
+        """Return the time until the next round of a walk is due; None if there is none.
+
+        With `archives` it may be one into an archive.
+        """
+        rows = await self._rows("next_sweep", archives=archives, now=now)
         due_in: timedelta | None = rows[0]["due_in"] if rows else None
         return due_in
 
@@ -95,13 +117,29 @@ class Retentions(Audited):
         looked at count as one.
         """
 
+        async def run(session: Session, *, waits: bool) -> Swept | None:
+            walks: list[Row] = []
+            try:
+                async with session.transaction():
+                    # A round deletes nothing before there is a mark that is younger than what it deletes.
+                    first = {"enrol_namespaces": {"now": now}, "mark_tasks": {"now": now}}
+                    found = await session.transact(
+                        {**first, "lock_sweep": {"now": now, "namespace": namespace, "archive": False}}
+                    )
+                    walks = found["lock_sweep"]
+                    return await _carry(session, walks[0], rate, waits=waits) if walks else None
+            except psycopg.Error as error:
+                if not walks or not judged(error).is_damage:
+                    raise
+                await _put_off(session, walks[0]["namespace"], now)
+                return Swept(walks[0]["namespace"], 0, 0, is_over=False, damage=said_by(error))
+
         async def attempt(session: Session, _again: bool) -> Swept | None:
-            async with session.transaction():
-                first = {"mark_tasks": {"now": now}, "enrol_namespaces": {"now": now}}
-                found = await session.transact(
-                    {**first, "lock_sweep": {"now": now, "namespace": namespace}}
-                )
-                return await _carry(session, found["lock_sweep"][0], rate) if found["lock_sweep"] else None
+            try:
+                return await run(session, waits=True)
+            except LockNotAvailable:
+                # Nothing of it was done. A step holds the first process for long.
+                return await run(session, waits=False)
 
         return await self._run("sweep", attempt, patience=self._patience)
 
@@ -110,7 +148,7 @@ class Retentions(Audited):
     ) -> RetentionEstimate:
         """Return an estimate of what a retention would delete now, from a sample of the tables' pages."""
         (pages,) = await self._rows("sample_pages", now=now)
-        bounds = _bounds(wanted, pages["now"])
+        bounds = bounds_of(wanted, pages["now"])
         found: dict[str, int] = {}
         shares = {table: min(1.0, _SAMPLED / max(1, pages[table])) for table in ("tasks", "events")}
         for table, share in shares.items():
@@ -121,19 +159,35 @@ class Retentions(Audited):
         return RetentionEstimate(namespace, **found, is_exact=min(shares.values()) == 1)
 
 
-async def _carry(session: Session, row: Row, rate: float) -> Swept:
-    policy, walk = _policy(row), record_of(Walk, row)
-    is_first = walk.began_at is None
-    if walk.began_at is None:
-        walk = replace(walk, began_at=walk.now, tasks_deleted=0, events_deleted=0)
+async def _carry(session: Session, row: Row, rate: float, *, waits: bool) -> Swept:
+    (policy, fault), (walk, is_first) = policy_of(row), walk_of(row)
     done = Round(walk, is_over=True)
     if not policy.is_for_ever:
-        done = await run_round(session, walk, _bounds(policy, walk.began_at or walk.now))
-    await session.transact({"note_sweep": _note(done, policy, is_first, rate)})
-    return Swept(walk.namespace, done.tasks, done.events, done.is_over)
+        bounds = bounds_of(policy, walk.began_at or walk.now)
+        done = await run_round(session, walk, bounds, waits=waits)
+    await session.transact({"note_sweep": note_of(done, policy, is_first, rate)})
+    return Swept(walk.namespace, done.tasks, done.events, done.is_over, fault)
 
 
-def _note(done: Round, policy: Retention, is_first: bool, rate: float) -> dict[str, Any]:
+async def _put_off(session: Session, namespace: str, now: datetime | None) -> None:
+    """Let the walk of a namespace go on where it stands, in some minutes."""
+    async with session.transaction():
+        due = {"now": now, "namespace": namespace, "archive": False}
+        for row in (await session.transact({"lock_sweep": due}))["lock_sweep"]:
+            (policy, _), (walk, is_first) = policy_of(row), walk_of(row)
+            note = note_of(Round(walk), policy, is_first, rate=1.0)
+            await session.transact({"note_sweep": {**note, "next_at": walk.now + PUT_OFF}})
+
+
+def walk_of(row: Row) -> tuple[Walk, bool]:
+    """Return the walk of a row, and True if it begins with this round."""
+    walk = record_of(Walk, row)
+    if walk.began_at is not None:
+        return walk, False
+    return replace(walk, began_at=walk.now, tasks_deleted=0, events_deleted=0), True
+
+
+def note_of(done: Round, policy: Retention, is_first: bool, rate: float) -> dict[str, Any]:
     """Return the row of a walk after a round."""
     walk = done.walk
     work = done.tasks + done.events + done.reads / _READS_OF_A_ROW
@@ -163,11 +217,11 @@ def _interval(policy: Retention) -> timedelta:
     return min(_SELDOM, max(_OFTEN, min(times) / 20)) if times else timedelta(hours=1)
 
 
-def _bounds(policy: Retention, now: datetime) -> dict[str, Any]:
+def bounds_of(policy: Retention, now: datetime) -> dict[str, Any]:
     """Return the parameters that say what is old at this time."""
     said = _columns(policy)
     before = {
-        name: None if said[name] is None else now - said[name] for name in said if name != "events_last"
+        name: None if said[name] is None else now - said[name] for name in ("tasks", "keys", "events_for")
     }
     return {
         "tasks_before": before["tasks"],
@@ -185,6 +239,7 @@ def _columns(policy: Retention) -> dict[str, Any]:
         "keys": policy.keys,
         "events_for": events if isinstance(events, timedelta) else None,
         "events_last": events if isinstance(events, int) else None,
+        "archive": policy.archive,
     }
 
 
@@ -192,10 +247,21 @@ def _shown(wanted: Retention | None) -> str:
     """Return a retention on one line, for the audit."""
     if wanted is None:
         return "as the code says"
-    said = wanted.model_dump(mode="json", exclude_none=True)
+    said = wanted.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     return ", ".join(f"{name} {value}" for name, value in said.items()) or "for ever"
 
 
-def _policy(row: Row) -> Retention:
-    events = row["events_last"] if row["events_for"] is None else row["events_for"]
-    return Retention(tasks=row["tasks"], keys=row["keys"], events=events)
+def policy_of(row: Row) -> tuple[Retention, str | None]:
+    """Return for how long a namespace keeps what has ended.
+
+    Times that this release cannot read keep everything: a newer one may have written them, or a hand. Then
+    the second value names what is wrong with them.
+    """
+    try:
+        if row["said"] is not None:
+            return Retention.model_validate_json(row["said"]), None
+        events = row["events_last"] if row["events_for"] is None else row["events_for"]
+        of_row = {name: row[name] for name in ("tasks", "keys", "archive")}
+        return Retention(**of_row, events=events), None
+    except (InvalidRequest, ValidationError) as error:
+        return FOR_EVER, in_one_line(str(error))

@@ -2,7 +2,8 @@
 
 Rule: a look is bounded in rows and comes before the locks. A round goes on behind what the last one has
 seen, in the middle of a process too: rows that were deleted are not read again before they are vacuumed.
-What a step holds is left to the next walk.
+A round waits for its first process alone, briefly and with no other one locked. It ends before the next
+that a step holds, which is then the first of the next round.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from progressor.storage.postgres.arrays import bigints
+from progressor.storage.postgres.arrays import bigints, timestamps
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.statements import Params, Row
+from progressor.storage.statements import Params, Row, Transaction
 
 # One round, at most: what it looks at of processes and tasks, what it locks, what it deletes of each table.
 _LOOKS, _READS, _HELD, _ROWS, _BYTES = 500, 2_000, 100, 1000, 4 << 20
+# How long a round waits for its first process: through a slow commit. A process that is held for longer is
+# left to the next walk. Below a second, at which PostgreSQL looks for a deadlock.
+_PATIENCE = "500ms"
 _LONG_AGO = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
 _BEHIND_ALL_TASKS = (1 << 63) - 1
 
@@ -61,6 +65,12 @@ class _Old:
     first_task: int | None = None
     last_task: int | None = None
     cut: int | None = None
+    cut_at: datetime | None = None
+
+    @property
+    def first_event(self) -> int:
+        first: int = self.row["first_event_id"]
+        return first
 
     @property
     def is_empty(self) -> bool:
@@ -74,18 +84,83 @@ class _Stop(NamedTuple):
     behind: int | None = None
 
 
-async def run_round(session: Session, walk: Walk, bounds: Params) -> Round:
-    """Delete what is old of the next processes, and return how far the walk came."""
+@dataclass(frozen=True, slots=True)
+class OldRows:
+    """The next processes of a walk, with what is old of them, up to where a bound ended the look."""
+
+    walk: Walk
+    seen: Sequence[_Old]
+    stop: _Stop
+    reads: int
+
+    @property
+    def old(self) -> list[int]:
+        """The places of those of which something is old."""
+        seen = self.seen[: self.stop.place + 1]
+        return [place for place, each in enumerate(seen) if not each.is_empty]
+
+    @property
+    def is_last(self) -> bool:
+        """True if the walk has no more processes."""
+        is_whole = self.stop.behind is None and self.stop.place == len(self.seen) - 1
+        return is_whole and len(self.seen) < _LOOKS
+
+    @property
+    def behind(self) -> Walk:
+        """The walk behind all that it has seen."""
+        return _gone_on(self.walk, self.seen[self.stop.place], self.stop.behind) if self.seen else self.walk
+
+    def old_tasks(self) -> Params:
+        """Return the processes with old tasks, and the first and the last of each, as parameters."""
+        return _ranges([each for each in self._are_old if each.first_task is not None], _TASKS)
+
+    def old_events(self) -> Params:
+        """Return the processes with old events, and the first and the last of each, as parameters."""
+        return _ranges([each for each in self._are_old if each.cut is not None], _EVENTS)
+
+    @property
+    def _are_old(self) -> list[_Old]:
+        return [self.seen[place] for place in self.old]
+
+
+async def run_round(session: Session, walk: Walk, bounds: Params, *, waits: bool) -> Round:
+    """Delete what is old of the next processes, and return how far the walk came.
+
+    Without `waits` it passes by the first process if a step holds it. Else LockNotAvailable may come of it,
+    which ends the transaction.
+    """
+    return await delete(session, await look(session, walk, bounds), bounds, waits=waits)
+
+
+async def look(session: Session, walk: Walk, bounds: Params) -> OldRows:
+    """Look at the next processes of a walk, and lock nothing."""
     at, no = walk.cursor_at or _LONG_AGO, walk.cursor_no
-    look = {"namespace_no": walk.namespace_no, "cursor_at": at, "cursor_no": no, "looks": _LOOKS}
-    rows = (await session.transact({"look_sweep": look}))["look_sweep"]
+    page = {"namespace_no": walk.namespace_no, "cursor_at": at, "cursor_no": no, "looks": _LOOKS}
+    rows = (await session.transact({"look_sweep": page}))["look_sweep"]
     seen = [_Old(row, behind=_behind(walk, row)) for row in rows]
     stop, reads = await _look(session, seen, bounds)
-    old = [each for each in seen[: stop.place + 1] if not each.is_empty]
-    held = await _lock(session, old)
-    tasks, events = await _delete(session, [each for each in old if each.row["process_no"] in held], bounds)
-    done = Round(walk, tasks, events, len(seen) + reads, passed_by=len(old) - len(held))
-    if stop.behind is None and stop.place == len(seen) - 1 and len(seen) < _LOOKS:
+    return OldRows(walk, seen, stop, len(seen) + reads)
+
+
+async def delete(
+    session: Session, found: OldRows, bounds: Params, *, waits: bool, only: Sequence[int] | None = None
+) -> Round:
+    """Delete what a look has found, and return how far the walk came.
+
+    `only` are the tasks that may go, of an archive that has them. Then the round goes on past what it
+    missed, as what is behind that is archived too.
+    """
+    walk, seen, stop = found.walk, found.seen, found.stop
+    old = found.old
+    held = await _lock(session, [seen[place] for place in old], waits=waits)
+    missed = [place for place in old[1:] if seen[place].row["process_no"] not in held]
+    if missed and only is None:
+        stop = _Stop(missed[0] - 1)
+    old = [place for place in old if place <= stop.place]
+    swept = [seen[place] for place in old if seen[place].row["process_no"] in held]
+    tasks, events = await _delete(session, swept, bounds, only)
+    done = Round(walk, tasks, events, found.reads, passed_by=len(old) - len(swept))
+    if stop == found.stop and found.is_last:
         return done._replace(is_over=True)
     last = seen[stop.place]
     is_passed_by = not last.is_empty and last.row["process_no"] not in held
@@ -119,7 +194,8 @@ async def _look(session: Session, seen: Sequence[_Old], bounds: Params) -> tuple
         process = seen[free[row["process_no"]]]
         process.first_task, process.last_task = row["first_old"], row["last_old"]
     for row in events:
-        seen[free[row["process_no"]]].cut = row["cut"]
+        process = seen[free[row["process_no"]]]
+        process.cut, process.cut_at = row["cut"], row["cut_at"]
     if tasks and tasks[-1]["is_cut"]:
         stops.append(_Stop(free[tasks[-1]["process_no"]], tasks[-1]["last_read"]))
     if events and events[-1]["is_cut"]:
@@ -156,33 +232,46 @@ def _events_of(free: Sequence[_Old], bounds: Params) -> Params:
     }
 
 
-async def _lock(session: Session, old: Sequence[_Old]) -> set[int]:
-    """Lock these processes but those that others hold; return which are locked."""
+async def _lock(session: Session, old: Sequence[_Old], *, waits: bool) -> set[int]:
+    """Lock these processes but those that others hold, and wait for the first; return which are locked."""
     if not old:
         return set()
-    numbers = bigints([each.row["process_no"] for each in old])
-    locked = (await session.transact({"lock_swept": {"process_no": numbers}}))["lock_swept"]
+    numbers = [each.row["process_no"] for each in old]
+    first: Transaction = {
+        "wait_briefly": {"lock_timeout": _PATIENCE},
+        "lock": {"process_no": bigints(numbers[:1])},
+    }
+    others: Transaction = {"lock_swept": {"process_no": bigints(numbers)}}
+    locked = (await session.transact({**first, **others} if waits else others))["lock_swept"]
     return {row["process_no"] for row in locked}
 
 
-async def _delete(session: Session, held: Sequence[_Old], bounds: Params) -> tuple[int, int]:
+_TASKS, _EVENTS = ("first_task", "last_task"), ("first_event", "cut")
+
+
+def _ranges(old: Sequence[_Old], names: tuple[str, str]) -> Params:
+    """Return these processes, and of each the first and the last that are old, as parameters."""
+    first, last = names
+    return {
+        "process_no": bigints([each.row["process_no"] for each in old]),
+        "first": bigints([getattr(each, first) for each in old]),
+        "last": bigints([getattr(each, last) for each in old]),
+    }
+
+
+async def _delete(
+    session: Session, held: Sequence[_Old], bounds: Params, only: Sequence[int] | None
+) -> tuple[int, int]:
     """Delete what is old of locked processes; return how many tasks and events."""
     with_tasks = [each for each in held if each.first_task is not None]
     with_events = [each for each in held if each.cut is not None]
-    sweeps = {}
+    sweeps: dict[str, Params] = {}
     if with_tasks:
-        sweeps["sweep_tasks"] = {
-            **bounds,
-            "process_no": bigints([each.row["process_no"] for each in with_tasks]),
-            "first": bigints([each.first_task for each in with_tasks]),
-            "last": bigints([each.last_task for each in with_tasks]),
-        }
+        chosen = None if only is None else bigints(only)
+        sweeps["sweep_tasks"] = {**bounds, **_ranges(with_tasks, _TASKS), "only": chosen}
     if with_events:
-        sweeps["sweep_events"] = {
-            "process_no": bigints([each.row["process_no"] for each in with_events]),
-            "first": bigints([each.row["first_event_id"] for each in with_events]),
-            "cut": bigints([each.cut for each in with_events]),
-        }
+        last_at = timestamps([each.cut_at for each in with_events])
+        sweeps["sweep_events"] = {**_ranges(with_events, _EVENTS), "last_at": last_at}
     found = await session.transact(sweeps) if sweeps else {}
     tasks, events = (
         sum(row["deleted"] for row in found.get(name, ())) for name in ("sweep_tasks", "sweep_events")

@@ -188,6 +188,11 @@ class StepTransaction:
         ):
             raise StepNotSaved(f"the connection was lost while the handler ran ({outcome.error_types[0]})")
 
+    @property
+    def is_lost(self) -> bool:
+        """True if the server has ended the connection, and with it the transaction."""
+        return self._connection.is_lost
+
     async def roll_back(self) -> None:
         """Roll back what the handler did; a connection that cannot is closed, which does the same."""
         if not self._connection.is_open:
@@ -223,6 +228,26 @@ class StepTransaction:
             return await self._commit(step) or outcome
         finally:
             session.end_speaking()
+
+    async def commit(self, statements: Transaction, needed: str) -> bool:
+        """Run these behind what the handler did, and commit; False if `needed` returned no row.
+
+        Then all is rolled back, as with every error. StepNotSaved: the connection was lost, and it may be
+        committed or not. InvalidRequest: PostgreSQL will never take it.
+        """
+        session = self._connection.session
+        session.begin_speaking()
+        try:
+            found = await session.transact(statements)
+            if not found[needed]:
+                await session.roll_back()
+                return False
+            await session.commit({})
+        except psycopg.Error as error:
+            raise await self._refused(error) from None
+        finally:
+            session.end_speaking()
+        return True
 
     @property
     def _now(self) -> datetime | None:

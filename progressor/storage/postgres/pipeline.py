@@ -41,12 +41,9 @@ _SYNCED = pq.ExecStatus.PIPELINE_SYNC
 _ANY_OTHER = 0
 # Empty jsonb, which begins with the number of its format.
 _NO_METADATA = b"\1{}"
-# The first statements of a transaction where sessions keep no state.
-_OPENING: Transaction = {
-    "begin": {},
-    "settings": BOUNDED_TRANSACTION,
-    "planner": {"is_local": True},
-}
+# What a transaction states first where sessions keep no state, and how it begins there.
+_SETTINGS: Transaction = {"settings": BOUNDED_TRANSACTION, "planner": {"is_local": True}}
+_OPENING: Transaction = {"begin": {}, **_SETTINGS}
 
 
 class Hints(NamedTuple):
@@ -219,9 +216,12 @@ class Session:
             await self._send({"rollback": {}})
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """Open a transaction of several round trips, for rare operations that must look before they act."""
-        await self.begin({})
+    async def transaction(self, *, opening: str = "begin") -> AsyncIterator[None]:
+        """Open a transaction of several round trips, for rare operations that must look before they act.
+
+        With `opening="begin_snapshot"` it only reads, and all its reads see the same moment.
+        """
+        await self._send({opening: {}} if self._keeps_state else {opening: {}, **_SETTINGS})
         try:
             yield
         except Exception:

@@ -71,6 +71,7 @@ class TaskRow:
     redone_by: int | None
     expires_at: datetime | None
     priority: int
+    trace: str | None
     events: tuple[Event, ...]
 
     @property

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, Text, cast, func, select
+from sqlalchemy import BindParameter, ColumnElement, FromClause, Select, Text, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
 
-def with_room(found: Select[Any], *, order: Sequence[str], sized: Sequence[str], room: int) -> FromClause:
+def with_room(
+    found: Select[Any], *, order: Sequence[str], sized: Sequence[str], room: int | BindParameter[int]
+) -> FromClause:
     """Select the first rows of a selection, in this order, and the number of all its rows as `found`.
 
     `sized` are the columns whose bytes count. In `order` a - before a column means descending.

@@ -10,18 +10,35 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import ColumnElement, NullPool, Select, exists, not_, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    NullPool,
+    Select,
+    bindparam,
+    exists,
+    not_,
+    select,
+    union_all,
+)
 from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.model import Event, HistoryRange, Life, Snapshot, TaskStatus, TaskType
+from progressor.inputs import HistoryRange
+from progressor.model import (
+    Event,
+    Life,
+    Snapshot,
+    TaskStatus,
+    TaskType,
+)
 from progressor.outages import Outage
 from progressor.storage.postgres import session_setup
 from progressor.storage.postgres.pool import ConnectionPool
@@ -74,16 +91,12 @@ class Reads:
         tries = Retry("read", self._connections, self._outage, patience=self._patience)
         return await tries.run(self._connections.reading, attempt)
 
-    async def _rows(self, statement: Select[Any]) -> list[Row]:
-        return await self._read(partial(_found, statement))
+    async def _rows(self, statement: Select[Any], **values: Any) -> list[Row]:
+        return await self._read(partial(_found, statement, **values))
 
     async def process(self, namespace: str, process_id: str) -> Snapshot | None:
         """Return one process, without its history; None if there is none."""
-        rows = await self._rows(
-            select(*PROCESS, timers_of(processes)).where(
-                processes.c.namespace_no == number_of(namespace), processes.c.process_id == process_id
-            )
-        )
+        rows = await self._rows(_process_of(), namespace=namespace, process_id=process_id)
         return snapshot_of(namespace, process_id, rows[0], shown_timers(rows[0])) if rows else None
 
     async def events(
@@ -99,11 +112,11 @@ class Reads:
             first, until, order = 1, min(last, wanted.offset - 1) if wanted.offset else last, "-event_id"
         if first > until:
             return ()
-        found = _of(life.process_no).where(events.c.event_id.between(first, until), _is_there(life))
-        if wanted.limit is not None:
-            # Those that are left: a retention may have deleted the first ones.
-            found = found.order_by(*in_order(events, (order,))).limit(wanted.limit)
-        rows = await self._rows(_in_room(found, (order,), room))
+        bounds = {} if wanted.limit is None else {"limit": wanted.limit}
+        if room is not None:
+            bounds["room"] = room
+        statement = _history_of(order, *bounds)
+        rows = await self._rows(statement, **life._asdict(), first=first, until=until, **bounds)
         return tuple(_event(row) for row in rows)
 
     async def history(self, life: Life, wanted: HistoryRange, *, last: int) -> tuple[Event, ...]:
@@ -288,8 +301,8 @@ def task_statement(namespace: str, process_id: str, task_id: int) -> Select[Any]
 _Made = tuple[dict[int, list[Event]], int | None]
 
 
-async def _found(statement: Select[Any], connection: AsyncConnection) -> list[Row]:
-    result = await connection.execute(statement)
+async def _found(statement: Select[Any], connection: AsyncConnection, **values: Any) -> list[Row]:
+    result = await connection.execute(statement, values)
     return [dict(row) for row in result.mappings()]
 
 
@@ -314,23 +327,37 @@ async def _events_by_task(
     return made, until
 
 
-def _is_there(life: Life) -> ColumnElement[bool]:
-    """Return the condition that the number is still that of this life."""
-    return exists().where(
-        processes.c.process_no == life.process_no, processes.c.birth.is_not_distinct_from(life.birth)
+# What is read most is built once: to build it takes longer than to read by it.
+@cache
+def _process_of() -> Select[Any]:
+    """Select a process by the parameters `namespace` and `process_id`."""
+    return select(*PROCESS, timers_of(processes)).where(
+        processes.c.namespace_no == number_of(bindparam("namespace")),
+        processes.c.process_id == bindparam("process_id"),
     )
 
 
-def _of(process_no: int) -> Select[Any]:
+@cache
+def _history_of(order: str, *bounds: str) -> Select[Any]:
+    """Select events of a life, `first` to `until`, within the bounds that are named: `limit`, `room`."""
+    is_there = exists().where(
+        processes.c.process_no == bindparam("process_no"),
+        processes.c.birth.is_not_distinct_from(bindparam("birth")),
+    )
+    between = events.c.event_id.between(bindparam("first"), bindparam("until"))
+    found = _of(bindparam("process_no")).where(between, is_there).order_by(*in_order(events, (order,)))
+    if "limit" in bounds:
+        # Those that are left: a retention may have deleted the first ones.
+        found = found.limit(bindparam("limit", type_=BigInteger))
+    if "room" not in bounds:
+        return found
+    page = with_room(found, order=(order,), sized=_EVENT_VALUES, room=bindparam("room", type_=BigInteger))
+    return select(page).order_by(*in_order(page, (order,)))
+
+
+def _of(process_no: int | BindParameter[int]) -> Select[Any]:
     columns = [events.c[name] for name in Event.__dataclass_fields__]
     return select(*columns).where(events.c.process_no == process_no)
-
-
-def _in_room(found: Select[Any], order: Sequence[str], room: int | None) -> Select[Any]:
-    if room is None:
-        return found.order_by(*in_order(events, order))
-    page = with_room(found, order=order, sized=_EVENT_VALUES, room=room)
-    return select(page).order_by(*in_order(page, order))
 
 
 def _event(row: Row) -> Event:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic_core import from_json
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     FromClause,
     LargeBinary,
@@ -36,8 +37,13 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from progressor.calendars import rule_of
 from progressor.errors import InvalidRequest
-from progressor.inputs import check_count, check_moment
-from progressor.model import LAST_ID, Snapshot, TaskType, Timer, TimerStatus
+from progressor.inputs import LAST_ID, check_count, check_moment
+from progressor.model import (
+    Snapshot,
+    TaskType,
+    Timer,
+    TimerStatus,
+)
 from progressor.storage.queries.criteria import Wanted
 from progressor.storage.queries.pages import in_order, with_room
 from progressor.storage.rows import snapshot_of
@@ -304,7 +310,7 @@ def _rule_of(waits: FromClause) -> ColumnElement[str]:
     return kept.correlate(waits).scalar_subquery()
 
 
-def number_of(namespace: str) -> ScalarSelect[int]:
+def number_of(namespace: str | BindParameter[str]) -> ScalarSelect[int]:
     """Select the number of a namespace, by its name."""
     return select(namespaces.c.namespace_no).where(namespaces.c.name == namespace).scalar_subquery()
 

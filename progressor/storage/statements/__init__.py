@@ -37,8 +37,9 @@ A part between `-- [rated` and `-- rated]` is for namespaces with a rate, and on
 without the latter. So `save_result_pausing` and `save_lite_pausing` have the parts marked `pauses`, in
 place of those marked `pauseless`: for batches with a step that is followed by a pause.
 `save_result_timeless` has the parts marked `timeless`, in place of those marked `timers`: for batches whose
-steps leave all timers as they are. What is left out depends on the steps alone; what the tables may hold is
-looked for by every variant.
+steps leave all timers as they are. Each of these has a variant that feeds, such as `save_result_feeding`,
+with the part marked `feeds`: for batches with a step for the feed. What is left out depends on the steps
+alone; what the tables may hold is looked for by every variant.
 """
 
 from __future__ import annotations
@@ -60,9 +61,6 @@ Transaction = Mapping[str, Params]
 """The statements of a transaction in their order, by the names of their files."""
 Results = dict[str, list[Row]]
 """The rows of each statement, by its name."""
-
-SAVES = ("save_result", "save_result_timeless", "save_result_pausing")
-"""The variants of the statement that saves steps: one of them is sent in a transaction."""
 
 REDO = ("lock", "choose_redo", "prepare_call", "copy_request")
 """The statements that run ended requests again, in their order."""
@@ -105,6 +103,11 @@ def _with(name: str, without: str, sql: str) -> str:
     return re.sub(_LINE.format(name), "", _marked(without).sub("", sql), flags=re.MULTILINE)
 
 
+def feeding(name: str) -> str:
+    """Return the name of the variant of a statement that appends its steps to the feed."""
+    return f"{name}_feeding"
+
+
 _BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [rated\n" in sql}
 STATEMENTS |= {name: _with("unrated", "rated", sql) for name, sql in _BOTH.items()}
 STATEMENTS |= {f"{name}_rated": _with("rated", "unrated", sql) for name, sql in _BOTH.items()}
@@ -117,6 +120,13 @@ _BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [timeless\n" in sq
 STATEMENTS |= {name: _with("timers", "timeless", sql) for name, sql in _BOTH.items()}
 # A step before a pause is rare, and saved with all parts.
 STATEMENTS["save_result_timeless"] = _with("timeless", "timers", _BOTH["save_result"])
+
+_BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [feeds\n" in sql}
+STATEMENTS |= {name: _marked("feeds").sub("", sql) for name, sql in _BOTH.items()}
+STATEMENTS |= {feeding(name): re.sub(_LINE.format("feeds"), "", sql) for name, sql in _BOTH.items()}
+
+SAVES = tuple(name for name in STATEMENTS if name.startswith("save_result"))
+"""The variants of the statement that saves steps: one of them is sent in a transaction."""
 
 
 def in_schema(sql: str, schema: str) -> str:

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from progressor.model import Decision, Disposition, Task
+from progressor.storage.feed.appending import saving_with_feed
 from progressor.storage.params import (
     Columns,
     request_columns,
@@ -24,7 +25,7 @@ from progressor.storage.params import (
 from progressor.storage.postgres.arrays import timestamps
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import call_of, init_of
-from progressor.storage.statements import Params, Row, lock_by_name
+from progressor.storage.statements import Params, Row, feeding, lock_by_name
 from progressor.storage.values import Claimed, Continue, Finished, Request, Step, TaskOutcome, TaskRef
 from progressor.timers import SetTimer
 
@@ -33,6 +34,7 @@ Fused = Finished | Continue | None
 
 # The shorter ones where no step of a batch touches a timer, or none that touches one has others.
 _SAVES = ("fused_save_timeless", "fused_save_one_timer", "fused_save")
+_SAVING = frozenset((*_SAVES, *map(feeding, _SAVES)))
 # Bytes of results in one message; a step beyond it is committed as running, and saved by itself.
 _MOST_BYTES = 32 << 20
 
@@ -88,7 +90,7 @@ class FusedFlight:
         outcomes: list[Fused] = [None] * len(self._requests)
         for place, each in running.items():
             outcomes[place] = each
-        saved = next((results[verb] for verb in _SAVES if verb in results), ())
+        saved = next((results[verb] for verb in saving if verb in _SAVING), ())
         rows = sorted(saved, key=itemgetter("ord"))
         for (place, step), row in zip(finished.items(), rows, strict=True):
             task, answer = TaskRef.of(step.task, step.process), TaskOutcome.of(step.decision.reply)
@@ -111,11 +113,12 @@ def _saving(
         steps = list(finished.values())
         touching = [step for step in steps if step.decision.disposition is not Disposition.RESUME]
         touched = bool(touching)
-        saving[_SAVES[touched + any(map(_has_others, touching))]] = {
+        its = {
             **_of(finished, requests, params),
             **_began([step.task for step in steps]),
             **(step_columns(steps) if touched else result_columns(steps)),
         }
+        saving |= saving_with_feed(_SAVES[touched + any(map(_has_others, touching))], steps, its)
     if running:
         tasks = [each.task for each in running.values()]
         saving["fused_run"] = {

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from progressor.model import Disposition, ProcessStatus, TaskType
+from progressor.storage.feed.appending import saving_with_feed
 from progressor.storage.params import (
     changes_columns,
     ending_columns,
@@ -21,7 +22,7 @@ from progressor.storage.params import (
 )
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
-from progressor.storage.statements import Params
+from progressor.storage.statements import SAVES, Params
 from progressor.storage.values import LostLease, Saved, Step, most_cancelled
 
 # Task types behind which most often nothing waits. Calls are left out: behind most of them another call
@@ -45,15 +46,17 @@ async def save(
     if again or tried:
         # The first try may still be under way, on a connection that only we lost. Behind the lock it is
         # either committed or not, and the fence keeps a committed step from being saved twice.
-        ends, keys = ending(steps, now), {**task_key_columns([step.task for step in steps]), "now": now}
+        ends = ending(steps, now)
+        keys = {**task_key_columns([step.task for step in steps]), "now": now}
         results = await session.transact({"lock": keys, "saved": keys, **ends}, hints)
         return outcomes_of(steps, results)
     if not all(map(_is_lite, steps)):
         return outcomes_of(steps, await session.transact(_behind_the_lock(ending(steps, now)), hints))
     params = {**step_columns(steps), "now": now}
     lite = "save_lite_pausing" if _any_pauses(steps) else "save_lite"
-    results = await session.transact({"lock": params, lite: params}, hints)
-    saved = lite_outcomes_of(steps, results[lite])
+    saving = saving_with_feed(lite, steps, params)
+    results = await session.transact({"lock": params, **saving}, hints)
+    saved = lite_outcomes_of(steps, *(results[verb] for verb in saving))
     # On the processes of these something waits, or their leases are lost.
     others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
     if others:
@@ -93,8 +96,8 @@ def _begins_anew(step: Step) -> bool:
 
 
 def _behind_the_lock(ends: dict[str, Params]) -> dict[str, Params]:
-    # The last one has all steps.
-    return {"lock": next(reversed(ends.values())), **ends}
+    # One of these has all steps.
+    return {"lock": next(ends[verb] for verb in SAVES if verb in ends), **ends}
 
 
 def ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params]:
@@ -123,4 +126,5 @@ def ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params]:
         saving["change_timers"] = {**changes_columns(several), "now": now}
     verb = _result_verb(steps)
     columns = timeless_columns if verb == "save_result_timeless" else step_columns
-    return {**saving, verb: {**columns(steps), "now": now}}
+    params = {**columns(steps), "now": now}
+    return {**saving, **saving_with_feed(verb, steps, params)}

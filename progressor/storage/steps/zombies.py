@@ -17,6 +17,7 @@ from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.loggers import Logger
 from progressor.model import Decision, Disposition, Task, TaskType, shown_id
+from progressor.storage.feed.appending import FeedLetter, feeding_processes
 from progressor.storage.params import task_key_columns, timer_columns
 from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.pipeline import Session
@@ -174,6 +175,8 @@ async def _bury(session: Session, found: Sequence[Row], now: datetime | None) ->
     if ended:
         params = {**_end_columns(ended), "now": now, "most": most_cancelled(len(ended))}
         statements |= {"cancel_waiting": params, "end_zombies": params}
+        numbers = [verdict.task.process_no for verdict in ended]
+        statements |= feeding_processes(FeedLetter.BROKEN, numbers, now=now)
     if retried:
         statements["release"] = {**_retry_columns(retried), "attempts": 1, "now": now}
     results = await session.transact(statements) if statements else {}

@@ -88,8 +88,8 @@ _METADATA = _header(
     headers.METADATA, "A JSON object by which the process is found.", contentMediaType=headers.JSON
 )
 
-# Without escapes: no pattern can tell whether they stand for UTF-8.
-_REASON_PATTERN = r"^[!-$&-~]([\x20-$&-~]{0,254}[!-$&-~])?$"
+# No pattern can tell whether the escapes stand for UTF-8, and for how many characters.
+_REASON_PATTERN = r"^([!-$&-~]|%[0-9A-Fa-f]{2})( *([!-$&-~]|%[0-9A-Fa-f]{2}))*$"
 REASONED = _header(
     headers.REASON,
     "The reason, if this is noted in the audit: a line of up to 256 characters, percent-encoded UTF-8.",
@@ -110,6 +110,9 @@ WAITS = {"parameters": [_PREFER]}
 CREATES = {"parameters": [_IF_ABSENT]}
 TAGGED = {"parameters": [_IF_CHANGED]}
 TAGGED_AFTER_INIT = {"parameters": [_PREFER_INIT, _IF_CHANGED]}
+WATCHES = {
+    "parameters": [_header(headers.LAST_EVENT_ID, "The position of the last change that the caller has.")]
+}
 WAITS_FOR_INIT = {"parameters": [_PREFER_INIT]}
 
 

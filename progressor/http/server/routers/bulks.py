@@ -5,25 +5,23 @@ Rule: a bulk belongs to one namespace. A caller without the scope there does not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from progressor.bulks import BrokenGroup, Bulk, BulkPreview
+from progressor.bulks import Bulk
 from progressor.client.bulk_repairs import LEAST_RATE, LONGEST_PATTERN, MOST_RATE
 from progressor.errors import BulkNotFound
 from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.api_request import ApiRequest
-from progressor.http.server.auth.principals import Principal
 from progressor.http.server.auth.scopes import require, seen_by
+from progressor.http.server.auth.visible import bulk_for, preview_for
 from progressor.http.server.openapi.operations import KEYED, takes
 from progressor.http.server.operation import Routes
 from progressor.http.wire.models import BulkBody, BulksBody, Bytes, PreviewBody, plain
-from progressor.inputs import MAX_ID_LENGTH, NAMESPACE_PATTERN
-from progressor.model import LAST_ID, TaskType
+from progressor.inputs import LAST_ID, MAX_ID_LENGTH, NAMESPACE_PATTERN
+from progressor.model import TaskType
 from progressor.rights import Scope
 
 routes = Routes()
@@ -77,7 +75,7 @@ async def repair_all(request: ApiRequest) -> Response:
     wanted = {"detail_like": given.detail_like, "handler": given.handler}
     if given.dry_run:
         found = await server.client.preview_repair_all(given.namespace, **wanted)
-        return bodies.shown(plain(_preview(request.caller, given.namespace, found)))
+        return bodies.shown(plain(preview_for(request.caller, given.namespace, found)))
     args = bodies.given_value(given, "args", raw=published.is_raw, field="args.")
     if not given.simple:
         await server.publications.check(given.namespace, TaskType.REPAIR, None, args)
@@ -91,7 +89,7 @@ async def repair_all(request: ApiRequest) -> Response:
         idempotency_key=request_headers.idempotency_key_of(request.headers),
     )
     request.answer_headers["Location"] = f"/v1/bulk/{made.bulk_id}"
-    return bodies.shown(_body(request.caller, made), 202)
+    return bodies.shown(plain(bulk_for(request.caller, made)), 202)
 
 
 @routes.add(
@@ -107,7 +105,7 @@ async def bulks(
 ) -> Response:
     """Return the newest bulks of the namespaces that the caller sees."""
     found = await request.server.client.bulks(limit=limit, namespaces=seen_by(request.caller))
-    return bodies.shown({"bulks": [_body(request.caller, each) for each in found]})
+    return bodies.shown({"bulks": [plain(bulk_for(request.caller, each)) for each in found]})
 
 
 @routes.add(
@@ -119,7 +117,7 @@ async def bulks(
 )
 async def bulk(request: ApiRequest, bulk_id: BulkId) -> Response:
     """Return how many processes it has repaired, how many were refused or failed, and how many are left."""
-    return bodies.shown(_body(request.caller, await _seen(request, bulk_id)))
+    return bodies.shown(plain(bulk_for(request.caller, await seen_bulk(request, bulk_id))))
 
 
 @routes.add(
@@ -134,44 +132,13 @@ async def stop_bulk(request: ApiRequest, bulk_id: BulkId) -> Response:
 
     A bulk that was stopped before stays stopped.
     """
-    await _seen(request, bulk_id)
-    return bodies.shown(_body(request.caller, await request.server.client.stop_bulk(bulk_id)))
+    await seen_bulk(request, bulk_id)
+    return bodies.shown(plain(bulk_for(request.caller, await request.server.client.stop_bulk(bulk_id))))
 
 
-async def _seen(request: ApiRequest, bulk_id: int) -> Bulk:
+async def seen_bulk(request: ApiRequest, bulk_id: int) -> Bulk:
     """Return a bulk; raise BulkNotFound, too, if the caller may not see it."""
     found = await request.server.client.bulk(bulk_id)
     if not request.caller.may(Scope.BULK, found.namespace):
         raise BulkNotFound(bulk_id)
     return found
-
-
-def _body(caller: Principal, found: Bulk) -> Any:
-    if not caller.may(Scope.ERRORS_READ, found.namespace):
-        # A filter may quote the text of a failure, too.
-        found = replace(found, last_error=None, detail_like=None)
-    return plain(found)
-
-
-def _preview(caller: Principal, namespace: str, found: BulkPreview) -> BulkPreview:
-    groups = found.groups
-    if not caller.may(Scope.ERRORS_READ, namespace):
-        groups = _without_messages(groups)
-    if not caller.may(Scope.PROCESSES_READ, namespace):
-        groups = tuple(replace(group, examples=()) for group in groups)
-    return replace(found, groups=groups)
-
-
-def _without_messages(groups: Iterable[BrokenGroup]) -> tuple[BrokenGroup, ...]:
-    """Return one group for each handler: even the number of messages is for callers who may read them."""
-    merged: dict[str | None, BrokenGroup] = {}
-    for group in groups:
-        known = merged.get(group.handler)
-        merged[group.handler] = replace(
-            known or group,
-            detail="",
-            processes=group.processes + (known.processes if known else 0),
-            first_broken=min(group.first_broken, (known or group).first_broken),
-            last_broken=max(group.last_broken, (known or group).last_broken),
-        )
-    return tuple(sorted(merged.values(), key=lambda group: -group.processes))

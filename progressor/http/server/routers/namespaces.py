@@ -5,7 +5,6 @@ Rule: they concern all processes of a namespace, or of the database, so their sc
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -14,8 +13,8 @@ from starlette.responses import Response
 from progressor.config import MOST_OF_A_GROUP
 from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest
-from progressor.http.server.auth.principals import Principal
 from progressor.http.server.auth.scopes import require
+from progressor.http.server.auth.visible import failures_for, namespaces_for, workers_for
 from progressor.http.server.openapi.operations import WITHOUT_NUL
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import GroupName, NamespaceName, Only, ProcessId, Since, since_of
@@ -29,7 +28,6 @@ from progressor.http.wire.models import (
     plain,
 )
 from progressor.http.wire.paths import PROCESS
-from progressor.monitoring import KnownWorker
 from progressor.rights import Scope
 
 routes = Routes()
@@ -45,8 +43,7 @@ routes = Routes()
 async def namespaces(request: ApiRequest) -> Response:
     """Return them by name, each with its live workers and their slots."""
     found = await request.server.client.namespaces()
-    seen = [plain(each) for each in found if request.caller.may(Scope.PROCESSES_READ, each.name)]
-    return bodies.shown({"namespaces": seen})
+    return bodies.shown({"namespaces": [plain(each) for each in namespaces_for(request.caller, found)]})
 
 
 @routes.add(
@@ -61,20 +58,8 @@ async def workers(request: ApiRequest) -> Response:
 
     A worker is shown with the namespaces that the caller sees, and not at all if it serves others alone.
     """
-    seen = [
-        plain(_seen_by(request.caller, each))
-        for each in await request.server.client.workers()
-        # A zombie collector serves no namespace.
-        if not each.namespaces or any(request.caller.may(Scope.ADMIN, name) for name in each.namespaces)
-    ]
-    return bodies.shown({"workers": seen})
-
-
-def _seen_by(caller: Principal, worker: KnownWorker) -> KnownWorker:
-    """Return a worker without the namespaces that are hidden from this caller."""
-    seen = tuple(name for name in worker.namespaces if caller.may(Scope.ADMIN, name))
-    slots = {name: free for name, free in worker.free_slots.items() if name in seen}
-    return replace(worker, namespaces=seen, free_slots=slots)
+    found = workers_for(request.caller, await request.server.client.workers())
+    return bodies.shown({"workers": [plain(each) for each in found]})
 
 
 @routes.add(
@@ -193,8 +178,7 @@ async def status(request: ApiRequest, namespace: Only = None) -> Response:
     if namespace is not None:
         require(caller, Scope.PROCESSES_READ, namespace)
     found = await request.server.client.status(namespace)
-    seen = [plain(each) for each in found if caller.may(Scope.PROCESSES_READ, each.name)]
-    return bodies.shown({"namespaces": seen})
+    return bodies.shown({"namespaces": [plain(each) for each in namespaces_for(caller, found)]})
 
 
 @routes.add(
@@ -227,5 +211,4 @@ async def errors(
     require(caller, Scope.ERRORS_READ, namespace)
     require(caller, Scope.PROCESSES_READ, namespace)
     found = await request.server.client.errors(namespace=namespace, since=since_of(since))
-    seen = [plain(each) for each in found if caller.may(Scope.ERRORS_READ, each.namespace)]
-    return bodies.shown({"groups": seen})
+    return bodies.shown({"groups": [plain(each) for each in failures_for(caller, found)]})

@@ -45,8 +45,8 @@ from progressor.http.wire.models import (
     process_document,
 )
 from progressor.http.wire.paths import PROCESS
-from progressor.inputs import NAMESPACE_PATTERN
-from progressor.model import LAST_ID, HistoryRange, ProcessStatus, Snapshot
+from progressor.inputs import LAST_ID, NAMESPACE_PATTERN, HistoryRange
+from progressor.model import ProcessStatus, Snapshot
 from progressor.rights import Scope
 from progressor.storage import MOST_ITEMS, TimerFilter, TraceRange
 
@@ -138,9 +138,12 @@ async def events(
     snapshot = await _with_history(request, snapshot._replace(aux_state=None), wanted)
     wire = await request.server.client.reader.wire_of(namespace)
     found = snapshot.history
+    if wire.is_coded:
+        # What cannot be decoded is a problem of its own, which an answer that has begun cannot be.
+        _ = [wire.event(each, snapshot) for each in found]
     last = snapshot.last_event_id if direction == "forward" else snapshot.first_event_id
     more = bool(found) and found[-1].event_id != last
-    shown = (plain(wire.event(event)) for event in found)
+    shown = (plain(wire.event(event, snapshot)) for event in found)
     return bodies.Listed("events", shown, {"after": found[-1].event_id if more else None})
 
 
@@ -148,9 +151,9 @@ async def _with_history(request: ApiRequest, snapshot: Snapshot, wanted: History
     """Return a process with as much of a range of its history as fits on a page."""
     room = request.server.options.max_page_bytes
     await request.place.reserve(PAGE_WEIGHT * room)
-    history = await request.server.client.reader.events(snapshot, wanted, room=room)
-    _keep(request, sum(len(event.payload) for event in history) + len(snapshot.aux_state or b""))
-    return snapshot._replace(history=history)
+    found = await request.server.client.reader.with_history(snapshot, wanted, room=room)
+    _keep(request, sum(len(event.payload) for event in found.history) + len(found.aux_state or b""))
+    return found
 
 
 def _keep(request: ApiRequest, size: int) -> None:
@@ -187,7 +190,9 @@ async def trace(
     if last is None:
         rows, has_more = rows[:limit], has_more or len(rows) > limit
     failures, wire = request.reads_failures(namespace), await reader.wire_of(namespace)
-    entries = (TraceEntry.of(row, wire) for row in rows)
+    if wire.is_coded:
+        _ = [TraceEntry.of(row, wire, of) for row in rows]
+    entries = (TraceEntry.of(row, wire, of) for row in rows)
     shown = (plain(each if failures else replace(each, error=None)) for each in entries)
     members = {
         "after": rows[-1].task_id if rows and has_more and last is None else None,
@@ -281,6 +286,11 @@ async def search(
         room=room,
     )
     _keep(request, sum(len(each.aux_state or b"") for each in snapshots))
+    for each in snapshots:
+        wire = await reader.wire_of(each.namespace)
+        if wire.is_coded and each.aux_state is not None:
+            # As for events: before the answer begins.
+            wire.unseal(each.aux_state, "state", each)
     shown = (
         process_document(
             process, state=state, history=False, failures=request.reads_failures(process.namespace)

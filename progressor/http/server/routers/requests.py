@@ -34,6 +34,7 @@ from progressor.http.wire.paths import PROCESS, process_url
 from progressor.inputs import MAX_ID_LENGTH
 from progressor.model import TaskType
 from progressor.rights import Scope
+from progressor.spans.in_use import awaiting
 
 routes = Routes()
 
@@ -104,18 +105,27 @@ class ProcessRequest:
     async def answered(self, submitted: Awaitable[Receipt], *, created: bool = False) -> Response:
         """Return the answer of a submitted request, or 202 with the address to ask for it.
 
-        That of a notice is null.
+        That of a notice is null. A caller that prefers not to wait gets 202 for a new request, however soon
+        it is answered, and the stored answer, if there is one, for a repeated request.
         """
-        receipt, request = await self.accepted(submitted), self._request
-        if receipt.task_type is TaskType.NOTIFY:
-            return bodies.answer(None)
-        # Its arguments are stored, so it needs no memory for them while it waits.
-        request.place.keep(0)
-        client = request.server.client
-        try:
-            value = await request.waited(lambda seconds: client.answer(receipt, timeout=seconds))
-        except (ReplyTimeout, TimeoutError) as error:
-            return still_under_way(request, receipt, self.published, error)
+        request = self._request
+        preferences = request_headers.preferences_of(request.headers)
+        with awaiting(request.seconds_to_wait(preferences)):
+            receipt = await self.accepted(submitted)
+            if receipt.task_type is TaskType.NOTIFY:
+                return bodies.answer(None)
+            # Its arguments are stored, so it needs no memory for them while it waits.
+            request.place.keep(0)
+            if preferences.respond_async and not receipt.replayed:
+                request.apply(preferences)
+                return still_under_way(request, receipt, self.published)
+            client = request.server.client
+            try:
+                value = await request.waited(
+                    lambda seconds: client.answer(receipt, timeout=seconds), preferences=preferences
+                )
+            except (ReplyTimeout, TimeoutError) as error:
+                return still_under_way(request, receipt, self.published, error)
         if not created or receipt.replayed:
             return bodies.answer(value)
         request.answer_headers["Location"] = process_url(receipt.namespace, receipt.process_id)

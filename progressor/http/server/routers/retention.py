@@ -36,6 +36,8 @@ Events = Annotated[
     ),
 ]
 
+Archived = Annotated[bool, Field(description="Write what is deleted to the archive first.")]
+
 
 @routes.add(
     "GET",
@@ -62,9 +64,11 @@ async def set_retention(
     tasks: Tasks = None,
     keys: Keys = None,
     events: Events = None,
+    archive: Archived = False,
 ) -> Response:
     """Set them, whatever the code of the namespace says. A walk begins at once: what it deletes is gone."""
-    await request.server.client.set_retention(namespace, _retention(tasks, keys, events))
+    wanted = _retention(tasks, keys, events, archive=archive)
+    await request.server.client.set_retention(namespace, wanted)
     return Response(status_code=204)
 
 
@@ -113,9 +117,12 @@ async def begin_retention(request: ApiRequest, namespace: NamespaceName) -> Resp
     return Response(status_code=202)
 
 
-def _retention(tasks: str | None, keys: str | None, events: str | None) -> Retention:
+def _retention(
+    tasks: str | None, keys: str | None, events: str | None, *, archive: bool = False
+) -> Retention:
     kept = int(events) if events is not None and events.isdecimal() else _duration(events, "events")
-    return Retention(tasks=_duration(tasks, "tasks"), keys=_duration(keys, "keys"), events=kept)
+    times = {"tasks": _duration(tasks, "tasks"), "keys": _duration(keys, "keys")}
+    return Retention(**times, events=kept, archive=archive)
 
 
 def _duration(text: str | None, field: str) -> timedelta | None:

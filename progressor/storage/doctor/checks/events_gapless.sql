@@ -1,5 +1,5 @@
 -- The events of a process are numbered without a gap from the first that its retention has left, or 1, to its
--- last_event_id; there are no others.
+-- last_event_id; there are no others but those of removed processes that readers of a feed may ask for.
 -- Reads: all processes, all events (their index, if it is vacuumed).
 SELECT
     coalesce(n.name, gone.namespace) AS namespace,
@@ -27,7 +27,9 @@ WHERE
     (%(namespace)s::text IS NULL OR coalesce(n.name, gone.namespace) = %(namespace)s::text)
     AND CASE
         -- Events of a large process that was removed are deleted in pieces.
-        WHEN p.process_no IS NULL THEN NOT coalesce(gone.has_events, FALSE)
+        WHEN p.process_no IS NULL THEN NOT coalesce(gone.has_events, FALSE) AND NOT EXISTS (
+            SELECT FROM progressor.feed_leftovers AS f WHERE f.process_no = e.process_no
+        )
         ELSE (coalesce(e.n, 0), coalesce(e.high, p.last_event_id), coalesce(e.low, p.first_event_id, 1))
             <> (p.last_event_id - coalesce(p.first_event_id, 1) + 1, p.last_event_id, coalesce(p.first_event_id, 1))
     END

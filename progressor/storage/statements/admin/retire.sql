@@ -1,6 +1,6 @@
 -- Forget a namespace that nobody serves and that has no process, behind `lock_processes`. A worker that
 -- registers it at the same time waits for this, or this waits for the worker: then the row is young again.
--- Its groups, its rate and its retention go with it.
+-- Its groups, its rate, its retention and its samples go with it.
 WITH retired AS (
     DELETE FROM progressor.namespaces AS n
     WHERE
@@ -32,6 +32,12 @@ freed AS (
 
 swept AS (
     DELETE FROM progressor.retention AS s
+    USING retired AS r
+    WHERE s.namespace_no = r.namespace_no
+),
+
+unsampled AS (
+    DELETE FROM progressor.samples AS s
     USING retired AS r
     WHERE s.namespace_no = r.namespace_no
 )

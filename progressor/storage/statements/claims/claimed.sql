@@ -18,6 +18,7 @@ SELECT
     i.lease,
     t.request_hash,
     t.expires_at,
+    t.trace,
     p.status,
     p.previous_status,
     p.status_changed_at,

@@ -8,7 +8,7 @@ started AS (
     RETURNING
         d.process_id, t.process_no, t.task_id, t.task_type, t.name, t.reply_to,
         t.idempotency_key, t.scheduled_time, t.running_time, t.last_retry_interval, t.attempts_count,
-        t.worker_id, t.lease, t.request_hash, t.expires_at,
+        t.worker_id, t.lease, t.request_hash, t.expires_at, t.trace,
         d.namespace_no, d.status, d.previous_status, d.status_changed_at, d.created_at, d.detail,
         d.metadata, d.corrupted_by, d.last_event_id, d.birth, d.group_no,
         -- Large values are left to large_values.

@@ -36,7 +36,7 @@ line AS MATERIALIZED (
 
 SELECT
     o.process_no, o.task_id, o.n, o.task_type, o.namespace, o.process_id, o.name, o.args, o.metadata,
-    o.idempotency_key, o.request_hash, o.attempts,
+    o.idempotency_key, o.request_hash, o.attempts, o.trace,
     o.created_at < coalesce(%(now)s::timestamptz, statement_timestamp()) - interval '1 day' AS is_old,
     sender_namespace.name AS sender_namespace, sender.process_id AS sender_id
 FROM line AS l

@@ -130,7 +130,7 @@ new_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time,
         name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, expires_at,
-        priority
+        priority, trace
     )
     SELECT
         process_no, new_id, task_type::progressor.task_type,
@@ -138,7 +138,8 @@ new_task AS (
         now, CASE WHEN runs THEN now END,
         name, args, idempotency_key, request_hash, context, reply_to,
         CASE WHEN runs THEN worker_id END, lease,
-        now + (%(expires)s::bigint[])[ord] * interval '1 microsecond', nullif((%(priority)s::bigint[])[ord], 0)
+        now + (%(expires)s::bigint[])[ord] * interval '1 microsecond', nullif((%(priority)s::bigint[])[ord], 0),
+        (%(trace)s::text[])[ord]
     FROM placed
     WHERE accepted
 ),

@@ -48,14 +48,14 @@ new_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time,
         name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease,
-        priority
+        priority, trace
     )
     SELECT
         process_no, task_id, 'init', CASE WHEN runs THEN 'running' ELSE 'waiting' END::progressor.task_status,
         now, CASE WHEN runs THEN now END,
         name, args, idempotency_key, request_hash, context, reply_to,
         CASE WHEN runs THEN worker_id END, lease,
-        nullif(priority, 0)
+        nullif(priority, 0), (%(trace)s::text[])[ord]
     FROM made
 ),
 

@@ -21,6 +21,8 @@
 --   process               the process, which ends here
 --   kept                  its number, for as long as a caller may ask for an answer of it
 --   answer                the keys of these answers, where its name had many lives
+--   fed                   its number, if readers of a feed may still ask for its events
+--   told                  the row of the feed that says that a caller removed it
 --   event                 its history
 --   waiting, step         the tasks that wait on it, and the one that runs, unless its own step ends it
 --   unanswered            their rows in tasks, with the callers to be notified
@@ -51,8 +53,8 @@ WITH item AS MATERIALIZED (
         coalesce(%(now)s::timestamptz, now()) AS now
     FROM unnest(
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
-        %(birth)s::bigint[]
-    ) AS i (process_no, task_id, worker_id, lease, birth)
+        %(birth)s::bigint[], %(feeds)s::boolean[]
+    ) AS i (process_no, task_id, worker_id, lease, birth, feeds)
     CROSS JOIN LATERAL (
         SELECT p.last_event_id, p.birth
         FROM progressor.processes AS p
@@ -109,7 +111,7 @@ kept AS (
         -- Without a name no request finds it by a key.
         CASE WHEN p.task_id IS NOT NULL THEN n.name END,
         CASE WHEN p.task_id IS NOT NULL THEN p.process_id END,
-        p.is_large AND p.last_event_id > 0,
+        p.is_large AND NOT p.feeds AND p.last_event_id > 0,
         p.known_birth,
         p.up_to IS NOT NULL AND EXISTS (
             SELECT FROM progressor.schedule AS s
@@ -147,10 +149,31 @@ answer AS (
     WHERE k.by_key
 ),
 
+fed AS (
+    INSERT INTO progressor.feed_leftovers (process_no, kept_until)
+    SELECT p.process_no, p.now + interval '7 days'
+    FROM process AS p
+    WHERE p.feeds
+),
+
+told AS (
+    INSERT INTO progressor.feed (
+        appended_at, namespace, kinds, process_nos, process_ids, task_ids, last_event_ids, event_counts
+    )
+    SELECT
+        p.now, n.name, 'r', ARRAY[p.process_no], ARRAY[p.process_id], ARRAY[NULL::bigint],
+        ARRAY[p.last_event_id], ARRAY[0]
+    FROM process AS p
+    JOIN progressor.namespaces AS n
+        ON n.namespace_no = ANY (ARRAY[p.namespace_no]) AND (n.options ->> 'feed')::boolean
+    -- A step tells of itself.
+    WHERE p.task_id IS NULL
+),
+
 event AS (
     DELETE FROM progressor.events AS e
     USING item AS i
-    WHERE NOT i.is_large AND e.process_no = ANY (ARRAY[i.process_no])
+    WHERE NOT i.is_large AND NOT i.feeds AND e.process_no = ANY (ARRAY[i.process_no])
 ),
 
 waiting AS (

@@ -45,11 +45,11 @@ process AS (
 repair_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time, finished_time,
-        name, idempotency_key, request_hash, context, lease
+        name, idempotency_key, request_hash, context, lease, trace
     )
     SELECT
         process_no, task_id, 'repair', 'finished', now, now, now,
-        name, idempotency_key, request_hash, context, lease
+        name, idempotency_key, request_hash, context, lease, (%(trace)s::text[])[ord]
     FROM item
 ),
 

@@ -1,8 +1,8 @@
--- sweep, sixth: of these processes the last event to go, `cut`, up to `rows` and `bytes` of all of them but one
+-- sweep, sixth: of these processes the last event to go, `cut`, with its time, up to `rows` and `bytes` of all of them but one
 -- event at least. Events are in the order of their time, so the first young one ends the look at a process.
 -- `is_cut`: the last process may have more.
 WITH its AS MATERIALIZED (
-    SELECT i.ord, i.process_no, e.event_id, e.bytes
+    SELECT i.ord, i.process_no, e.event_id, e.timestamp, e.bytes
     FROM unnest(%(process_no)s::bigint[], %(first)s::bigint[], %(until)s::bigint[])
     WITH ORDINALITY AS i (process_no, first, until, ord)
     CROSS JOIN LATERAL (
@@ -26,7 +26,7 @@ WITH its AS MATERIALIZED (
         OFFSET 0
     ) AS cut
     CROSS JOIN LATERAL (
-        SELECT e.event_id, octet_length(e.payload) AS bytes
+        SELECT e.event_id, e.timestamp, octet_length(e.payload) AS bytes
         FROM progressor.events AS e
         WHERE e.process_no = i.process_no AND e.event_id BETWEEN i.first AND cut.event_id
         ORDER BY e.event_id
@@ -39,7 +39,7 @@ WITH its AS MATERIALIZED (
 
 counted AS (
     SELECT
-        its.ord, its.process_no, its.event_id,
+        its.ord, its.process_no, its.event_id, its.timestamp,
         coalesce(
             sum(its.bytes) OVER (
                 ORDER BY its.ord, its.event_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -50,7 +50,7 @@ counted AS (
 )
 
 SELECT
-    c.process_no, max(c.event_id) AS cut,
+    c.process_no, max(c.event_id) AS cut, (array_agg(c.timestamp ORDER BY c.event_id DESC))[1] AS cut_at,
     (SELECT count(*) FROM its) = %(rows)s::bigint
     OR sum(count(*)) OVER () < (SELECT count(*) FROM its) AS is_cut
 FROM counted AS c

@@ -1,4 +1,4 @@
--- sweep, first: note once an hour a number as tasks draw them. What has a higher one is younger than this
+-- sweep, second: note once an hour a number as tasks draw them. What has a higher one is younger than this
 -- moment, so a sweep need not look at it. The sequence itself may be read by its owner alone.
 INSERT INTO progressor.task_marks (marked_at, task_id)
 SELECT i.now, nextval('progressor.tasks_task_id_seq'::regclass)

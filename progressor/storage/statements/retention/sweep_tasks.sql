@@ -1,6 +1,6 @@
 -- sweep, eighth: delete the tasks of locked processes that have expired, each from its first to its last, and
 -- note up to which number a process may have lost tasks. What a process needs is read again behind its lock;
--- a bulk that began to repair it has come first.
+-- a bulk that began to repair it has come first. Where there is an archive, `only` what is in it goes.
 WITH old_task AS MATERIALIZED (
     SELECT p.process_no, t.task_id
     FROM unnest(%(process_no)s::bigint[], %(first)s::bigint[], %(last)s::bigint[])
@@ -22,6 +22,7 @@ WITH old_task AS MATERIALIZED (
             AND (
                 -- include has_expired
             )
+            AND (%(only)s::bigint[] IS NULL OR t.task_id = ANY (%(only)s::bigint[]))
         OFFSET 0
     ) AS t
 ),

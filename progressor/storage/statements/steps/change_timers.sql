@@ -13,6 +13,7 @@ WITH change AS MATERIALIZED (
         i.timer,
         i.timer_type::progressor.task_type AS new_timer_type,
         i.timer_args,
+        i.trace,
         coalesce(%(now)s::timestamptz, statement_timestamp()) AS now,
         coalesce(
             i.timer_at,
@@ -25,8 +26,8 @@ WITH change AS MATERIALIZED (
     FROM unnest(
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(timer)s::text[], %(timer_type)s::text[], %(timer_at)s::timestamptz[], %(timer_args)s::bytea[],
-        %(delay)s::bigint[]
-    ) AS i (process_no, task_id, worker_id, lease, timer, timer_type, timer_at, timer_args, delay)
+        %(delay)s::bigint[], %(timer_trace)s::text[]
+    ) AS i (process_no, task_id, worker_id, lease, timer, timer_type, timer_at, timer_args, delay, trace)
     -- include held
     CROSS JOIN LATERAL (
         SELECT p.namespace_no
@@ -57,8 +58,8 @@ cancelled_timer AS (
 ),
 
 new_timer_task AS (
-    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time)
-    SELECT process_no, new_timer_id, new_timer_type, nullif(timer, ''), timer_args, 'waiting', due
+    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time, trace)
+    SELECT process_no, new_timer_id, new_timer_type, nullif(timer, ''), timer_args, 'waiting', due, trace
     FROM change
     WHERE new_timer_id IS NOT NULL
 ),

@@ -9,12 +9,12 @@ WITH item AS MATERIALIZED (
         %(process_no)s::bigint[], %(task_id)s::bigint[], %(worker_id)s::bigint[], %(lease)s::bigint[],
         %(task_type)s::text[], %(name)s::text[], %(args)s::bytea[], %(idempotency_key)s::text[],
         %(request_hash)s::bytea[], %(context)s::bytea[], %(reply_to)s::bigint[], %(began)s::timestamptz[],
-        %(expires)s::bigint[], %(priority)s::bigint[]
+        %(expires)s::bigint[], %(priority)s::bigint[], %(trace)s::text[]
     ) AS i (
         process_no, task_id, worker_id, lease,
         task_type, name, args, idempotency_key,
         request_hash, context, reply_to, began,
-        expires, priority
+        expires, priority, trace
     )
     LEFT JOIN LATERAL (
         SELECT s.ctid AS place
@@ -28,12 +28,12 @@ new_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time,
         name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease, expires_at,
-        priority
+        priority, trace
     )
     SELECT
         process_no, task_id, task_type::progressor.task_type, 'running', began, began,
         name, args, idempotency_key, request_hash, context, reply_to, worker_id, lease,
-        began + expires * interval '1 microsecond', nullif(priority, 0)
+        began + expires * interval '1 microsecond', nullif(priority, 0), trace
     FROM item
 ),
 

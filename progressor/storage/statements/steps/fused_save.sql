@@ -11,6 +11,9 @@
 -- several]
 --
 --   process, event                                             the handler's changes
+-- [feeds
+--   fed                                                        what the feed gets
+-- feeds]
 -- [timers
 --   cancelled_timer, new_timer_task, unscheduled, scheduled    the changes of the timer
 -- [several
@@ -107,6 +110,12 @@ event AS (
     -- include new_events
 ),
 
+-- [feeds
+fed AS (
+    -- include new_feed
+),
+
+-- feeds]
 -- [timers
 cancelled_timer AS (
     UPDATE progressor.tasks AS t
@@ -123,8 +132,10 @@ cancelled_timer AS (
 ),
 
 new_timer_task AS (
-    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time)
-    SELECT process_no, new_timer_id, new_timer_type, nullif(timer, ''), (%(timer_args)s::bytea[])[ord], 'waiting', due
+    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time, trace)
+    SELECT
+        process_no, new_timer_id, new_timer_type, nullif(timer, ''), (%(timer_args)s::bytea[])[ord], 'waiting', due,
+        (%(timer_trace)s::text[])[ord]
     FROM item
     WHERE new_timer_id IS NOT NULL
 ),
@@ -169,14 +180,15 @@ ended_task AS (
     INSERT INTO progressor.tasks (
         process_no, task_id, task_type, status, scheduled_time, running_time, finished_time,
         name, args, idempotency_key, request_hash, context, worker_id, lease, response, error,
-        expires_at, priority
+        expires_at, priority, trace
     )
     SELECT
         process_no, task_id, task_type::progressor.task_type,
         CASE WHEN error IS NULL THEN 'finished' ELSE 'error' END::progressor.task_status,
         began, began, now,
         name, args, idempotency_key, request_hash, context, worker_id, lease, response, error,
-        began + (%(expires)s::bigint[])[ord] * interval '1 microsecond', nullif((%(priority)s::bigint[])[ord], 0)
+        began + (%(expires)s::bigint[])[ord] * interval '1 microsecond', nullif((%(priority)s::bigint[])[ord], 0),
+        (%(trace)s::text[])[ord]
     FROM item
 )
 

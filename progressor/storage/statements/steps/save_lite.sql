@@ -7,6 +7,9 @@
 --   placed   next_id: its new timer, if that runs at once; held_time: as there
 --
 --   process, event                                      the handler's changes
+-- [feeds
+--   fed                                                 what the feed gets
+-- feeds]
 --   ended_task, new_timer_task                          the tasks that ended or are new
 --   scheduled                                           the new timer that waits
 --   continued, released                                 the running rows that go on or are deleted
@@ -99,6 +102,12 @@ event AS (
     WHERE e.process_no = ANY (ARRAY(SELECT i.process_no FROM item AS i))
 ),
 
+-- [feeds
+fed AS (
+    -- include new_feed
+),
+
+-- feeds]
 ended_task AS (
     UPDATE progressor.tasks AS t
     -- A retried timer keeps the error of its last try until here.
@@ -113,7 +122,7 @@ ended_task AS (
 
 new_timer_task AS (
     INSERT INTO progressor.tasks (
-        process_no, task_id, task_type, name, args, status, scheduled_time, running_time, worker_id, lease
+        process_no, task_id, task_type, name, args, status, scheduled_time, running_time, worker_id, lease, trace
     )
     SELECT
         process_no, new_timer_id, new_timer_type, nullif(timer, ''), (%(timer_args)s::bytea[])[ord],
@@ -121,7 +130,8 @@ new_timer_task AS (
         due,
         CASE WHEN next_id IS NOT NULL THEN now END,
         CASE WHEN next_id IS NOT NULL THEN worker_id END,
-        CASE WHEN next_id IS NOT NULL THEN lease + 1 END
+        CASE WHEN next_id IS NOT NULL THEN lease + 1 END,
+        (%(timer_trace)s::text[])[ord]
     FROM placed
     WHERE new_timer_id IS NOT NULL
 ),

@@ -20,6 +20,9 @@
 --            the end of the pause after this step, if the next task would come before it
 --
 --   process, event                                      the handler's changes
+-- [feeds
+--   fed                                                 what the feed gets
+-- feeds]
 -- [timers
 --   ended_task, cancelled_timer, started_task,          the tasks that ended, began or are new
 --   new_timer_task
@@ -222,6 +225,12 @@ event AS (
     WHERE e.process_no = ANY (ARRAY(SELECT i.process_no FROM item AS i))
 ),
 
+-- [feeds
+fed AS (
+    -- include new_feed
+),
+
+-- feeds]
 ended_task AS (
     UPDATE progressor.tasks AS t
     SET
@@ -291,7 +300,7 @@ started_task AS (
 -- [timers
 new_timer_task AS (
     INSERT INTO progressor.tasks (
-        process_no, task_id, task_type, name, args, status, scheduled_time, running_time, worker_id, lease
+        process_no, task_id, task_type, name, args, status, scheduled_time, running_time, worker_id, lease, trace
     )
     SELECT
         process_no, new_timer_id, new_timer_type, nullif(timer, ''), new_timer_args,
@@ -299,7 +308,8 @@ new_timer_task AS (
         new_due,
         CASE WHEN next_id = new_timer_id THEN now END,
         CASE WHEN next_id = new_timer_id THEN worker_id END,
-        CASE WHEN next_id = new_timer_id THEN lease + 1 END
+        CASE WHEN next_id = new_timer_id THEN lease + 1 END,
+        (%(timer_trace)s::text[])[ord]
     FROM placed
     WHERE new_timer_id IS NOT NULL
 ),
@@ -403,7 +413,7 @@ SELECT
     CASE
         -- [pauses
         -- A request that comes meanwhile is held until then, and nobody else wakes this worker for it.
-        WHEN i.rests_until IS NOT NULL AND i.disposition <> 'remove' THEN i.rests_until
+        WHEN i.rests_until IS NOT NULL AND i.disposition NOT IN ('hold', 'remove') THEN i.rests_until
         -- pauses]
         WHEN i.next_id IS NULL AND i.call_id IS NULL THEN i.due
     END AS due,
@@ -418,10 +428,12 @@ SELECT
     -- [timers
     CASE i.next_id WHEN i.new_timer_id THEN nullif(i.timer, '') ELSE t.name END AS name,
     CASE i.next_id WHEN i.new_timer_id THEN i.new_timer_args ELSE t.args END AS args,
+    CASE i.next_id WHEN i.new_timer_id THEN (%(timer_trace)s::text[])[i.ord] ELSE t.trace END AS trace,
     -- timers]
     -- [timeless
     t.name,
     t.args,
+    t.trace,
     -- timeless]
     t.context,
     t.reply_to,
@@ -435,7 +447,7 @@ FROM placed AS i
 LEFT JOIN LATERAL (
     SELECT
         t.name, t.args, t.context, t.reply_to, t.idempotency_key, t.request_hash, t.scheduled_time,
-        t.last_retry_interval, t.attempts_count, t.expires_at
+        t.last_retry_interval, t.attempts_count, t.expires_at, t.trace
     FROM progressor.tasks AS t
     WHERE
         t.process_no = i.process_no

@@ -19,7 +19,8 @@ SELECT
     next_task.scheduled_time,
     next_task.last_retry_interval,
     next_task.attempts_count,
-    next_task.expires_at
+    next_task.expires_at,
+    next_task.trace
 FROM unnest(%(process_no)s::bigint[], %(task_id)s::bigint[], %(lease)s::bigint[])
     WITH ORDINALITY AS i (process_no, task_id, lease, ord)
 CROSS JOIN LATERAL (

@@ -45,7 +45,11 @@ ended AS (
 timer AS (
     SELECT
         z.process_no, nextval('progressor.tasks_task_id_seq') AS task_id, p.namespace_no,
-        z.timer, z.timer_type::progressor.task_type AS task_type, z.timer_at AS scheduled_time, z.timer_args
+        z.timer, z.timer_type::progressor.task_type AS task_type, z.timer_at AS scheduled_time, z.timer_args,
+        (
+            SELECT t.trace FROM progressor.tasks AS t
+            WHERE t.process_no = z.process_no AND t.task_id = z.task_id
+        ) AS trace
     FROM zombie AS z
     CROSS JOIN LATERAL (
         SELECT p.namespace_no FROM progressor.processes AS p WHERE p.process_no = z.process_no OFFSET 0
@@ -54,8 +58,8 @@ timer AS (
 ),
 
 timer_task AS (
-    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time)
-    SELECT process_no, task_id, task_type, nullif(timer, ''), timer_args, 'waiting', scheduled_time
+    INSERT INTO progressor.tasks (process_no, task_id, task_type, name, args, status, scheduled_time, trace)
+    SELECT process_no, task_id, task_type, nullif(timer, ''), timer_args, 'waiting', scheduled_time, trace
     FROM timer
 ),
 

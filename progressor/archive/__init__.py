@@ -1,0 +1,1 @@
+"""Archives: processes, and what retention deletes of them, as lines of JSON."""

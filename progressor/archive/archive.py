@@ -1,0 +1,176 @@
+"""The archive: parts of what retention has deleted, each a compressed file with a manifest.
+
+Rule: the manifest is written last, once the file was read back and is what was written. A file without one
+is not part of the archive. Parts may overlap: a row that was archived and not deleted is archived again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from progressor.archive.places import place_at, without_secrets
+from progressor.archive.records import (
+    FORMAT,
+    EventRecord,
+    Record,
+    TaskRecord,
+    head_of,
+    read_line,
+    write_line,
+)
+from progressor.errors import ArchiveDamaged, ArchiveUnavailable, ProgressorError
+from progressor.model import Event
+from progressor.outages import in_one_line
+from progressor.release import VERSION
+
+_TIME = "%Y%m%dT%H%M%S%fZ"
+_PART = re.compile(r"[^/]+/\d{4}-\d\d-\d\d/(\d{8}T\d{12}Z)-(\d{8}T\d{12}Z)-[0-9a-f]+\.ndjson\.gz")
+_MANIFEST = ".json"
+
+
+def _stamp(moment: datetime) -> str:
+    """Return a moment as the name of a part has it, as `_TIME` reads it, in any year."""
+    utc = moment.astimezone(UTC)
+    return f"{utc.year:04}{utc.strftime(_TIME.removeprefix('%Y'))}"
+
+
+class Manifest(BaseModel):
+    """The manifest of a part: what its file has, and its SHA-256. `first`, `last`: births of processes."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    format: int
+    release: str
+    namespace: str
+    made_at: datetime
+    first: datetime
+    last: datetime
+    tasks: Annotated[int, Field(ge=0)]
+    events: Annotated[int, Field(ge=0)]
+    size: int
+    sha256: str
+
+
+class Archive:
+    """An archive at a directory's path, or at a URL of an object store."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._place = place_at(url)
+
+    async def keep(
+        self, namespace: str, first: datetime, last: datetime, records: Sequence[TaskRecord | EventRecord]
+    ) -> str:
+        """Write a part, read it back, and return its name; raise ArchiveDamaged if it is not the same.
+
+        ArchiveUnavailable if it cannot be written.
+        """
+        try:
+            return await asyncio.to_thread(self._keep, namespace, first, last, records)
+        except ProgressorError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything
+            raise self._unavailable(namespace, error) from None
+
+    def _unavailable(self, namespace: str, error: Exception) -> ArchiveUnavailable:
+        return ArchiveUnavailable(namespace, without_secrets(in_one_line(str(error)), self._url))
+
+    def _keep(
+        self, namespace: str, first: datetime, last: datetime, records: Sequence[TaskRecord | EventRecord]
+    ) -> str:
+        now = datetime.now(UTC)
+        lines = [write_line(head_of(VERSION, now)), *map(write_line, records)]
+        data = gzip.compress(b"".join(lines), compresslevel=6, mtime=0)
+        span = "-".join(map(_stamp, (first, last)))
+        name = f"{namespace}/{now:%Y-%m-%d}/{span}-{secrets.token_hex(4)}.ndjson.gz"
+        manifest = Manifest(
+            format=FORMAT,
+            release=VERSION,
+            namespace=namespace,
+            made_at=now,
+            first=first,
+            last=last,
+            tasks=sum(isinstance(each, TaskRecord) for each in records),
+            events=sum(isinstance(each, EventRecord) for each in records),
+            size=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+        )
+        self._place.write(name, data)
+        if self._lines(name, manifest) != lines:
+            raise ArchiveDamaged(name, "it is not what was written")
+        self._place.write(name + _MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
+        if self._manifest(name) != manifest:
+            raise ArchiveDamaged(name, "its manifest is not what was written")
+        return name
+
+    def _lines(self, name: str, manifest: Manifest) -> list[bytes]:
+        """Return the lines of a part; raise ArchiveDamaged unless it is the one of the manifest."""
+        data = self._place.read(name)
+        if hashlib.sha256(data).hexdigest() != manifest.sha256:
+            raise ArchiveDamaged(name, "its SHA-256 is not that of its manifest")
+        try:
+            return gzip.decompress(data).splitlines(keepends=True)
+        except (OSError, EOFError) as error:
+            raise ArchiveDamaged(name, str(error)) from None
+
+    def _manifest(self, name: str) -> Manifest | None:
+        try:
+            return Manifest.model_validate_json(self._place.read(name + _MANIFEST))
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            raise ArchiveDamaged(name, "its manifest cannot be read") from None
+
+    def parts(self, namespace: str, *, born: datetime | None = None) -> Iterator[tuple[str, Manifest]]:
+        """Yield the parts of a namespace; with `born` those that may have a process made then. Block."""
+        for name in self._place.names(namespace):
+            span = _PART.fullmatch(name)
+            if span is None:
+                continue
+            first, last = (datetime.strptime(each, _TIME).replace(tzinfo=UTC) for each in span.groups())
+            if born is not None and not first <= born <= last:
+                continue
+            manifest = self._manifest(name)
+            if manifest is not None:
+                yield name, manifest
+
+    def records(self, name: str, manifest: Manifest) -> Iterator[Record]:
+        """Yield the records of a part; raise ArchiveDamaged. Block."""
+        for number, line in enumerate(self._lines(name, manifest), start=1):
+            yield read_line(line, number=number)
+
+    async def events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
+        """Return the archived events of a process that was made at `born`, in their order.
+
+        Raise ArchiveDamaged, and ArchiveUnavailable if it cannot be read.
+        """
+        try:
+            return await asyncio.to_thread(self._events, namespace, process_id, born)
+        except ProgressorError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything
+            raise self._unavailable(namespace, error) from None
+
+    def _events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
+        found: dict[int, Event] = {}
+        # A database that was restored from a backup has other events under these numbers: the latest count.
+        for name, manifest in sorted(self.parts(namespace, born=born), key=lambda part: part[1].made_at):
+            for each in self.records(name, manifest):
+                if isinstance(each, EventRecord) and (each.process_id, each.born) == (process_id, born):
+                    found[each.event_id] = Event(
+                        each.payload,
+                        each.metadata,
+                        event_id=each.event_id,
+                        task_id=each.task_id,
+                        timestamp=each.timestamp,
+                    )
+        return [found[event_id] for event_id in sorted(found)]

@@ -1,0 +1,142 @@
+"""Places of archives: a directory, or an object store that fsspec knows, with the extra `archive`.
+
+Rule: a file is there whole or not at all, and once written it survives the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from progressor.errors import InvalidRequest
+
+
+class FileStore(Protocol):
+    """A place of files, by names with slashes."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole; it replaces one of this name."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Return a file; raise FileNotFoundError if there is none."""
+        ...
+
+    def names(self, folder: str) -> Iterator[str]:
+        """Yield the names of all files below a folder, in their order; none if it is not there."""
+        ...
+
+
+class Directory:
+    """A directory, also of a mounted disk."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        is_new = not self._root.exists()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = path.with_name(f".{path.name}.part")
+        try:
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            # The next try has another name: a full disk would be filled with parts of files.
+            beside.unlink(missing_ok=True)
+            raise
+        for folder in (path.parent, *path.parent.relative_to(self._root).parents):
+            _sync(self._root / folder)
+        if is_new:
+            _sync(self._root.parent)
+
+    def read(self, name: str) -> bytes:
+        return (self._root / name).read_bytes()
+
+    def names(self, folder: str) -> Iterator[str]:
+        for path in sorted((self._root / folder).rglob("*")):
+            if path.is_file() and not path.name.startswith("."):
+                yield path.relative_to(self._root).as_posix()
+
+
+def _sync(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+class ObjectStore:
+    """A bucket, or what else fsspec has a file system for: `s3://bucket/prefix`."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec  # noqa: PLC0415 - the extra
+        except ImportError:
+            raise InvalidRequest(
+                "an archive at a URL needs the extra: pip install 'progressor-engine[archive]'",
+                field="archive",
+            ) from None
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        # Some connect at once, and raise anything.
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything
+            raise InvalidRequest(f"archive {_shown(url)}: {_why(error, url)}", field="archive") from None
+
+    def write(self, name: str, data: bytes) -> None:
+        path = f"{self._root}/{name}"
+        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self._files.pipe_file(path, data)
+
+    def read(self, name: str) -> bytes:
+        data: bytes = self._files.cat_file(f"{self._root}/{name}")
+        return data
+
+    def names(self, folder: str) -> Iterator[str]:
+        try:
+            # What another process has written must be seen.
+            self._files.invalidate_cache()
+            found: list[Any] = self._files.find(f"{self._root}/{folder}")
+        except FileNotFoundError:
+            return
+        for path in sorted(found):
+            yield str(path).removeprefix(self._root).removeprefix("/")
+
+
+def _shown(url: str) -> str:
+    """Return a URL without user, password and query."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+
+
+def _why(error: Exception, url: str) -> str:
+    """Return what an error says, unless that may be a piece of a secret in the URL."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    is_secret = isinstance(error, ValueError) and ("@" in url or "?" in url)
+    return type(error).__name__ if is_secret else without_secrets(str(error), url)
+
+
+def without_secrets(text: str, url: str) -> str:
+    """Return a text in which user, password and query of a URL are left out."""
+    address, _, query = url.partition("://")[2].partition("?")
+    user = address.rpartition("@")[0]
+    for secret in (user, user.partition(":")[2], query):
+        text = text.replace(secret, "…") if secret else text
+    return text
+
+
+def place_at(url: str) -> FileStore:
+    """Return the place of a directory's path or a URL; raise InvalidRequest if there is no such kind."""
+    if not url:
+        raise InvalidRequest("archive must be a directory or a URL", field="archive")
+    if url.startswith("file://"):
+        return Directory(Path(unquote(urlsplit(url).path)))
+    return ObjectStore(url) if "://" in url else Directory(Path(url))

@@ -1,0 +1,294 @@
+"""The commands export and import: processes whole, as lines of JSON, out of a database and into one.
+
+Rule: an export that was stopped can be resumed at the last place that its file has, and an import can be
+repeated: it leaves what is there alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Annotated, Any, NamedTuple
+
+import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from progressor.archive.pages import ExportPage, ImportOutcome
+from progressor.archive.records import HeadRecord, PlaceRecord, WholeProcess, head_of, read_line, write_line
+from progressor.archive.wholes import read_wholes
+from progressor.cli.many import MaybeProcess, OfStatus, WithMetadata
+from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, read_object, with_settings
+from progressor.cli.output import note, print_json, stderr
+from progressor.cli.question import ask
+from progressor.client.client import Client
+from progressor.deployment.settings import Settings
+from progressor.errors import InvalidRequest
+from progressor.release import VERSION
+
+# An import commits so many processes at once, or these many tasks and events.
+_PROCESSES, _ROWS = 200, 5_000
+_HEAD, _GZIP = b'{"kind":"head"', b"\x1f\x8b"
+
+
+@with_settings(ASKING)
+def export(
+    namespace: NamespaceName,
+    process_id: MaybeProcess = None,
+    *,
+    metadata: WithMetadata = None,
+    status: OfStatus = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", show_default=False, help="Write into this file, not to stdout."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on in a file whose export was stopped.")
+    ] = False,
+    settings: Settings,
+) -> None:
+    """Write processes whole, a line of JSON for each of their rows: state, timers, tasks, events.
+
+    `progressor export billing.subscription --metadata '{"customer": 17}' > customer-17.ndjson`
+
+    `progressor import` reads it, into this database or another one. Values are as they are stored: encoded,
+    if the namespace has a codec.
+    """
+    if resume and output is None:
+        raise typer.BadParameter("name the file: --output", param_hint="--resume")
+    if process_id is not None and (metadata is not None or status is not None):
+        raise typer.BadParameter("it is for many processes: leave out PROCESS_ID", param_hint="--metadata")
+    wanted = {
+        "process_id": process_id,
+        "metadata": read_object(metadata, "--metadata"),
+        "status": status,
+    }
+
+    async def write(client: Client) -> int:
+        with _sink(output, resume, namespace, wanted) as (file, begin), _progress("exported") as shown:
+            many = begin.processes
+            async for page in _pages(client, namespace, wanted, begin.cursor):
+                _write_page(file, page)
+                many += len(page.processes)
+                shown(many)
+        return many
+
+    many = ask(settings, write)
+    note(f"{many:,} processes")
+
+
+async def _pages(
+    client: Client, namespace: str, wanted: dict[str, Any], cursor: str | None
+) -> AsyncIterator[ExportPage]:
+    while True:
+        page = await client.export_processes(namespace, cursor=cursor, **wanted)
+        yield page
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _write_page(file: IO[bytes], page: ExportPage) -> None:
+    for whole in page.processes:
+        file.writelines(write_line(record) for record in whole.records())
+    if page.cursor is not None:
+        file.write(write_line(PlaceRecord(cursor=page.cursor)))
+    file.flush()
+
+
+class _Begin(NamedTuple):
+    """The place where an export begins: behind a cursor, with so many processes in its file already."""
+
+    cursor: str | None = None
+    processes: int = 0
+
+
+@contextmanager
+def _sink(
+    output: Path | None, resume: bool, namespace: str, wanted: dict[str, Any]
+) -> Iterator[tuple[IO[bytes], _Begin]]:
+    """Open what an export writes into, at the place where it goes on."""
+    asked = {"namespace": namespace} | {name: each for name, each in wanted.items() if each is not None}
+    if output is None:
+        stdout = sys.stdout.buffer
+        stdout.write(_head(asked))
+        yield stdout, _Begin()
+        return
+    with _told(output), _sink_in(output, resume, asked) as sink:
+        yield sink
+
+
+def _head(asked: dict[str, Any]) -> bytes:
+    return write_line(head_of(VERSION, datetime.now(UTC), asked=asked))
+
+
+@contextmanager
+def _told(output: Path) -> Iterator[None]:
+    """Tell why a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise InvalidRequest(f"{output} cannot be written: {error.strerror}", field="--output") from None
+
+
+@contextmanager
+def _sink_in(output: Path, resume: bool, asked: dict[str, Any]) -> Iterator[tuple[IO[bytes], _Begin]]:
+    begin, size = _place_in(output, asked) if resume and output.exists() else (_Begin(), 0)
+    if not resume and output.exists() and output.stat().st_size:
+        raise typer.BadParameter(f"{output} is there: --resume goes on in it", param_hint="--output")
+    # What it has is for its owner alone.
+    with os.fdopen(os.open(output, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+        if file.seek(0, os.SEEK_END) > size:
+            file.truncate(size)
+        file.seek(size)
+        if not size:
+            file.write(_head(asked))
+        yield file, begin
+
+
+def _place_in(output: Path, asked: dict[str, Any]) -> tuple[_Begin, int]:
+    """Return the last place in a file of the same export, and the size of the file up to it."""
+    found, size, processes, at = _Begin(), 0, 0, 0
+    with output.open("rb") as file:
+        begin = file.read(len(_HEAD))
+        if not _HEAD.startswith(begin):
+            raise typer.BadParameter(f"{output} is not an export", param_hint="--resume")
+        file.seek(0)
+        for number, line in enumerate(file, start=1):
+            at += len(line)
+            processes += line.startswith(b'{"kind":"end"')
+            if line.startswith(b'{"kind":"place"') and line.endswith(b"\n"):
+                record = read_line(line, number=number)
+                if isinstance(record, PlaceRecord):
+                    found, size = _Begin(record.cursor, processes), at
+    if size:
+        _check_same(output, asked)
+    return found, size
+
+
+def _check_same(output: Path, asked: dict[str, Any]) -> None:
+    """Raise BadParameter if a file is an export of other processes."""
+    with output.open("rb") as file:
+        head = read_line(file.readline(), number=1)
+    if isinstance(head, HeadRecord) and head.asked != asked:
+        raise typer.BadParameter(
+            f"{output} is an export of {head.asked}, not of {asked}", param_hint="--resume"
+        )
+
+
+@with_settings(ACTING)
+def import_(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", show_default=False, help="An export; compressed too; - for stdin."),
+    ],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only read the file and check it whole.")
+    ] = False,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Write exported processes into this database, with their histories, tasks, answers, keys and timers.
+
+    `progressor import customer-17.ndjson`
+
+    What is there already is left alone, so a command that was stopped can be repeated. What waits is run
+    here, at its time: export from a namespace that is paused, or the other database runs it too. A worker
+    must have served the namespaces of the file.
+    """
+    if dry_run:
+        many = sum(1 for _ in _read(file))
+        _say({"read": many}, f"{many:,} processes are whole", machine=json)
+        return
+    done = dict.fromkeys(ImportOutcome, 0)
+
+    async def write(client: Client) -> None:
+        with _progress("imported") as shown:
+            for batch in _batches(_read(file)):
+                for outcome in await client.import_processes(batch):
+                    done[outcome] += 1
+                shown(done[ImportOutcome.IMPORTED])
+
+    try:
+        ask(settings, write)
+    except BaseException:
+        note(
+            f"{done[ImportOutcome.IMPORTED]:,} processes were imported before; the command can be repeated"
+        )
+        raise
+    imported, taken = done[ImportOutcome.IMPORTED], done[ImportOutcome.TAKEN]
+    beside = f"; {taken:,} were there already" if taken else ""
+    _say({"imported": imported, "taken": taken}, f"imported {imported:,} processes{beside}", machine=json)
+
+
+def _say(facts: dict[str, int], words: str, *, machine: bool) -> None:
+    if machine:
+        print_json(facts, machine=True)
+    else:
+        note(words)
+
+
+def _read(file: Path) -> Iterator[WholeProcess]:
+    if str(file) == "-":
+        yield from read_wholes(_to_its_end(sys.stdin.buffer))
+        return
+    try:
+        with file.open("rb") as lines:
+            is_packed = lines.peek(len(_GZIP)).startswith(_GZIP)
+            with gzip.open(lines) if is_packed else lines as opened:
+                yield from read_wholes(_to_its_end(opened))
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidRequest(f"{file} cannot be read: {error}", field="FILE") from None
+
+
+def _to_its_end(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file; raise InvalidRequest behind them if its export was stopped there."""
+    last = b""
+    for line in lines:
+        last = line if line.strip() else last
+        yield line
+    if last.startswith(b'{"kind":"place"'):
+        raise InvalidRequest(
+            "the file ends where its export was stopped: finish it with `progressor export --resume`, then "
+            "import it again",
+            field="FILE",
+        )
+
+
+def _batches(wholes: Iterator[WholeProcess]) -> Iterator[Sequence[WholeProcess]]:
+    """Yield the processes in batches, of which none has a name twice."""
+    batch: dict[tuple[str, str], WholeProcess] = {}
+    rows = 0
+    try:
+        for whole in wholes:
+            name = (whole.process.namespace, whole.process.process_id)
+            if batch and (name in batch or len(batch) >= _PROCESSES or rows >= _ROWS):
+                yield list(batch.values())
+                batch, rows = {}, 0
+            batch[name] = whole
+            rows += len(whole.tasks) + len(whole.events)
+    except InvalidRequest:
+        # What stands before the bad line is imported.
+        if batch:
+            yield list(batch.values())
+        raise
+    if batch:
+        yield list(batch.values())
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Any]:
+    """Show how many processes are done, in a terminal."""
+    console = stderr()
+    columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} processes " + what)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        bar = shown.add_task(what, total=None)
+        yield lambda many: shown.update(bar, completed=many)

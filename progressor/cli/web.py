@@ -1,0 +1,85 @@
+"""The command that serves the console: web."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from progressor.cli import apps
+from progressor.cli.options import (
+    SERVING,
+    AllowedHosts,
+    Embedded,
+    InsecureNoAuth,
+    refuse_to_guess,
+    with_settings,
+)
+from progressor.cli.runner import Runner
+from progressor.cli.service import Manner, Rest, serve, set_up_logs
+from progressor.client.client import Client
+from progressor.deployment.database import Database
+from progressor.deployment.settings import Settings
+
+if TYPE_CHECKING:
+    from progressor.http.server.serve import ApiServer
+
+
+@with_settings(SERVING)
+def web(
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[APP]", show_default=False, help="module:attribute; needed if namespaces have codecs."
+        ),
+    ] = None,
+    *,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8090,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show everything, and leave out all that changes something.")
+    ] = False,
+    http_insecure_no_auth: InsecureNoAuth = None,  # noqa: ARG001 - a setting
+    http_allowed_hosts: AllowedHosts = None,  # noqa: ARG001 - a setting
+    embedded: Embedded = False,
+    settings: Settings,
+) -> None:
+    """Serve the console: what runs, why it broke, and how to mend it. Any number of them may run.
+
+    People sign in with a token (`progressor token create`), and see and do what its scopes say. As long as
+    there is none, everybody on this machine is let in, and nobody else.
+
+    Example: progressor web --port 8090, then open http://localhost:8090
+    """
+    refuse_to_guess(settings, embedded=embedded)
+    set_up_logs(settings)
+    try:
+        from progressor.cli import api_access  # noqa: PLC0415 - an extra, which only this needs
+        from progressor.web.app import make_console  # noqa: PLC0415 - likewise
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from None
+    namespaces = [] if app is None else apps.load(app).namespaces
+    # A wrong setting is refused before anything is begun.
+    api_access.access_options(settings)
+
+    def build(found: Database, _runner: Runner) -> ApiServer:
+        client = Client(found.dsn, namespaces, **settings.connection_options())
+        make = partial(make_console, read_only=read_only)
+        return api_access.console_server(client, settings, make, host=host, port=port)
+
+    grace = 2 * settings.http_drain
+    serve(Manner["ApiServer"]("web", grace, _rest, lambda server: {"url": server.url}), settings, build)
+
+
+def missing_extra(error: ModuleNotFoundError) -> typer.BadParameter:
+    """Return the error for a console of which a library is not installed."""
+    return typer.BadParameter(
+        f"the console needs {error.name}, which the extra web brings: pip install 'progressor-engine[web]'"
+    )
+
+
+def _rest(running: Sequence[ApiServer]) -> Rest:
+    requests = sum(server.busy for server in running)
+    return Rest("answering requests", {"requests": requests}, f"answering {requests} requests")

@@ -1,0 +1,1 @@
+"""The feed, as readers outside of the processes see it."""

@@ -1,0 +1,1 @@
+"""Transfers: processes put by hand, exported whole, and imported whole."""

@@ -1,0 +1,94 @@
+"""Transfers: processes exported whole, and imported whole into this or another database.
+
+Rule: a page, and a batch, is bounded in processes, not in bytes: each is held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from progressor.acts import AuditVerb
+from progressor.archive.pages import ExportPage, ImportOutcome
+from progressor.archive.records import WholeProcess
+from progressor.client.dispatch.dispatcher import Dispatcher
+from progressor.client.reader import Reader
+from progressor.errors import InvalidRequest, ProcessNotFound
+from progressor.inputs import check_count, check_namespace, check_text
+from progressor.model import Metadata
+from progressor.node.node import Node
+from progressor.storage import KINDS
+
+MOST_WHOLE = 1_000
+"""The most processes of a page or a batch."""
+PAGE = 100
+"""The processes of a page, unless another number is given."""
+
+
+class Transferring:
+    """The methods of Client that move processes whole."""
+
+    _node: Node
+    _dispatcher: Dispatcher
+    reader: Reader
+
+    async def export_processes(
+        self,
+        namespace: str,
+        *,
+        process_id: str | None = None,
+        metadata: Metadata | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> ExportPage:
+        """Return a page of processes with all that belongs to them, in the order of their creation.
+
+        Each page is as of one moment. Values are as they are stored: encoded, if the namespace has a codec.
+        With a `process_id` it is this one alone. Raise ProcessNotFound if there is none, NamespaceNotFound,
+        and InvalidRequest for a bad filter or a bad cursor.
+        """
+        check_namespace(namespace)
+        wanted = check_count("limit", PAGE if limit is None else limit, least=1, most=MOST_WHOLE)
+        if process_id is not None:
+            check_text("process_id", process_id)
+            await self._node.connected()
+            one = await self._dispatcher.found(namespace, process_id)
+            whole = await self._node.storage.whole([one.life])
+            if not whole:
+                raise ProcessNotFound(namespace, process_id)
+            return ExportPage(whole, None)
+        found, following = await self.reader.search(
+            namespace=namespace,
+            namespaces=None,
+            status=status,
+            metadata=metadata,
+            timer=None,
+            created_after=None,
+            created_before=None,
+            limit=wanted,
+            cursor=cursor,
+            states=False,
+        )
+        lives = [each.life for each in found]
+        return ExportPage(await self._node.storage.whole(lives) if lives else [], following)
+
+    async def import_processes(self, processes: Sequence[WholeProcess]) -> list[ImportOutcome]:
+        """Write whole processes in one transaction, and return what came of each.
+
+        One whose name is taken is left alone, so an import can be repeated. What waits is run here:
+        requests, timers at their times, and what ran when it was exported. Answers and keys are kept; tasks
+        get new numbers. `read_wholes` checks what a file has. Raise NamespaceNotFound if no worker ever
+        served the namespace of one of them; then none is imported.
+        """
+        names = {(each.process.namespace, each.process.process_id) for each in processes}
+        if len(names) < len(processes):
+            raise InvalidRequest("each process must be there once", field="processes")
+        check_count("processes", len(processes), least=0, most=MOST_WHOLE)
+        await self._node.connected()
+        for namespace in {namespace for namespace, _ in names}:
+            await self._dispatcher.check_namespace(namespace)
+        acts = [self._node.act(AuditVerb.IMPORT) for _ in processes]
+        outcomes = await self._node.storage.import_processes(processes, acts=acts)
+        for namespace in {namespace for namespace, _ in names}:
+            await self._node.wake_workers(namespace, *KINDS)
+        return outcomes

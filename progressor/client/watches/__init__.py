@@ -1,0 +1,1 @@
+"""Watches: one process as it changes, for a consumer outside of it."""

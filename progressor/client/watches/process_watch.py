@@ -1,0 +1,216 @@
+"""Watches: one process as it changes, from its own rows, for a reader outside of it.
+
+Rule: statuses that were over when a consumer asked are passed over, events never are: they come with the
+next change. Nothing is read for a consumer before it asks, and nothing in a step waits for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from progressor.client.dispatch.dispatcher import Dispatcher
+from progressor.client.reader import Reader
+from progressor.client.results import ProcessChange, WatchedStatus
+from progressor.client.watches.positions import REMOVED, UNKNOWN, WatchPlace
+from progressor.errors import HistoryTruncated, ProcessNotFound
+from progressor.inputs import HistoryRange
+from progressor.model import Event, Snapshot
+from progressor.node.node import Node
+from progressor.node.watcher import Watch
+from progressor.storage import WatchRead
+
+# Events of one change, and bytes of their payloads, but one event at least.
+_MOST_EVENTS, _ROOM = 1000, 1 << 20
+
+
+class ProcessWatch:
+    """A watch of one life of a process, from `Watches.begin` until it is left."""
+
+    def __init__(
+        self,
+        node: Node,
+        reader: Reader,
+        watch: Watch,
+        place: WatchPlace,
+        *,
+        namespace: str,
+        process_id: str,
+        state: bool,
+        events: bool,
+    ) -> None:
+        self._node = node
+        self._reader = reader
+        self._watch = watch
+        self._place = place
+        self._namespace, self._process_id = namespace, process_id
+        self._shows_state, self._shows_events = state, events
+        self._status: WatchedStatus = "running"
+        self.is_over = False
+        """Whether the process was removed, and that was told."""
+
+    def leave(self) -> None:
+        """End the watch."""
+        self._node.watcher.leave(self._watch)
+
+    async def waits(self, seconds: float | None = None) -> bool:
+        """Wait for a change; return False if there was none within so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._watch.rung.wait()
+        # Here ends the watch of a client that was closed.
+        await self._node.connected()
+        return self._watch.rung.is_set()
+
+    async def change(self) -> ProcessChange | None:
+        """Return what has changed since the change before; None for nothing that a consumer sees."""
+        rings, place = self._node.watcher.rings, self._place
+        after = place.last if self._shows_events else None
+        read = await self._node.watcher.reads.read_watched(
+            self._namespace,
+            self._process_id,
+            place.life,
+            after=after,
+            state=self._shows_state,
+            limit=_MOST_EVENTS,
+            room=_ROOM,
+        )
+        if read.snapshot is None:
+            return await self._at_the_end(read)
+        if after is not None and not _follows(read.events, after, read.snapshot):
+            whole = await self._with_older(read, read.snapshot, after)
+            # If it was removed between the two statements, the next read finds that.
+            return None if whole is None else await self._told(whole, read.snapshot, rings)
+        return await self._told(read, read.snapshot, rings)
+
+    async def _told(self, read: WatchRead, snapshot: Snapshot, rings: int) -> ProcessChange | None:
+        last = read.events[-1].event_id if read.events else snapshot.last_event_id
+        version = read.version if read.is_all else UNKNOWN
+        place = WatchPlace(self._place.life, last, version)
+        made = None
+        if place != self._place:
+            made = await self._made(place, snapshot.status.value, read.events, snapshot)
+        # All that may fail or be cancelled is behind this.
+        self._place, self._status = place, snapshot.status.value
+        if read.is_all:
+            self._node.watcher.rest(self._watch, version, rings=rings)
+        return made
+
+    async def _at_the_end(self, read: WatchRead) -> ProcessChange:
+        """Return the events that a removed process has left; then, that it is removed."""
+        last = self._place.last or 0
+        events = [event for place, event in enumerate(read.events, 1) if event.event_id == last + place]
+        if self._place.last is None or not events:
+            place = self._place._replace(version=REMOVED)
+            made = await self._made(place, "removed", (), None)
+            self._place, self.is_over = place, True
+            return made
+        place = WatchPlace(self._place.life, events[-1].event_id, UNKNOWN)
+        made = await self._made(place, self._status, events, None)
+        self._place = place
+        return made
+
+    async def _with_older(self, read: WatchRead, snapshot: Snapshot, last: int) -> WatchRead | None:
+        """Return a read with its events from the archive too; None if the process is removed meanwhile.
+
+        Raise HistoryTruncated if the retention has deleted them.
+        """
+        wanted = HistoryRange(last, _MOST_EVENTS)
+        snapshot = await self._reader.with_history(snapshot, wanted, room=_ROOM)
+        found = list(snapshot.history)
+        if not found or found[0].event_id != last + 1:
+            now = await self._node.watcher.reads.find_watched(self._namespace, self._process_id)
+            if now is None or now.life != snapshot.life:
+                return None
+            raise HistoryTruncated(
+                self._namespace, self._process_id, first_event_id=snapshot.first_event_id
+            )
+        return read._replace(events=found, is_all=found[-1].event_id >= snapshot.last_event_id)
+
+    async def _made(
+        self,
+        place: WatchPlace,
+        status: WatchedStatus,
+        events: Sequence[Event],
+        snapshot: Snapshot | None,
+    ) -> ProcessChange:
+        of = _Owner(self._namespace, self._process_id)
+        decoded: tuple[Event, ...] = ()
+        if events:
+            wire = await self._reader.wire_of(self._namespace)
+            decoded = tuple(wire.event(event, of) for event in events)
+        return ProcessChange(
+            position=place.shown(self._namespace, self._process_id),
+            namespace=self._namespace,
+            process_id=self._process_id,
+            status=status,
+            events=decoded,
+            last_event_id=place.last or 0,
+            detail=None if snapshot is None else snapshot.detail,
+            state=None if snapshot is None else await self._state(snapshot),
+        )
+
+    async def _state(self, snapshot: Snapshot) -> Any:
+        return (await self._reader.view(snapshot)).state if self._shows_state else None
+
+
+class _Owner(NamedTuple):
+    namespace: str
+    process_id: str
+
+
+def _follows(events: list[Event], last: int, snapshot: Snapshot) -> bool:
+    """Return whether these are the next events; also if a fail-over has lost some that were told."""
+    if not events:
+        return last >= snapshot.last_event_id
+    return [event.event_id for event in events] == list(range(last + 1, last + 1 + len(events)))
+
+
+class Watches:
+    """The watches of one client."""
+
+    def __init__(self, node: Node, dispatcher: Dispatcher, reader: Reader) -> None:
+        self._node = node
+        self._dispatcher = dispatcher
+        self._reader = reader
+
+    async def begin(
+        self,
+        namespace: str,
+        process_id: str,
+        place: WatchPlace | None,
+        *,
+        state: bool,
+        events: bool = True,
+    ) -> ProcessWatch:
+        """Return a watch of a process, behind a place if one is given; its consumer must leave it.
+
+        Raise ProcessNotFound if there is no such process, and InvalidRequest if there are too many watches.
+        """
+        await self._node.connected()
+        found = await self._node.watcher.reads.find_watched(namespace, process_id)
+        if found is None:
+            self._dispatcher.forget_namespace(namespace)
+            await self._dispatcher.check_namespace(namespace)
+            raise ProcessNotFound(namespace, process_id)
+        # Behind the end of one life comes the next one.
+        if place is None or place.version == REMOVED:
+            if found.life is None:
+                raise ProcessNotFound(namespace, process_id)
+            place = WatchPlace(found.life, None, UNKNOWN)
+        has_feed = found.feeds and self._node.signals is not None
+        if has_feed:
+            self._node.follow_feed()
+        watch = self._node.watcher.add(place.life, place.version, has_feed=has_feed)
+        return ProcessWatch(
+            self._node,
+            self._reader,
+            watch,
+            place,
+            namespace=namespace,
+            process_id=process_id,
+            state=state,
+            events=events,
+        )

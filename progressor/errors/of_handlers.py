@@ -1,0 +1,29 @@
+"""Errors that handlers raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Reject(Exception):
+    """Raise in a handler to refuse a request: the caller gets `Rejected`, nothing of the step is saved.
+
+    `reason` is a text for the caller. Further keywords must be JSON values; the caller finds them in
+    `Rejected.details`. A timer has no caller: there it counts as a failure.
+    """
+
+    def __init__(self, reason: str, /, **details: Any) -> None:
+        super().__init__(reason)
+        self.reason = str(reason)
+        self.details = details
+
+
+class NonRetryable(Exception):
+    """Raise in a timeout handler to break the process at once, without the retries of its policy."""
+
+
+class StepTransactionError(NonRetryable):
+    """A handler with a `connection` ended the transaction of its step, or went on after an error in it.
+
+    The step fails, without retries, and nothing that it did in the transaction is kept.
+    """

@@ -1,0 +1,1 @@
+"""Sinks: where the events of the feed are sent to, outside of the database."""

@@ -1,0 +1,1 @@
+"""The feed: what steps append to it, and what readers find there."""

@@ -1,0 +1,32 @@
+-- drop_leftovers, last: delete the first rows of the feed, up to one that is younger than `kept`, and note
+-- how far. Rows are numbered before: without a reader nobody else does it.
+WITH first_rows AS MATERIALIZED (
+    SELECT
+        f.feed_id, f.position,
+        bool_and(f.appended_at < coalesce(%(now)s::timestamptz, now()) - %(kept)s::interval)
+            OVER (ORDER BY f.position) AS is_old
+    FROM (
+        SELECT f.feed_id, f.position, f.appended_at
+        FROM progressor.feed AS f
+        -- The last one stays: who has read all can go on behind it, however long nothing comes.
+        WHERE f.position < (SELECT h.position FROM progressor.feed_head AS h)
+        ORDER BY f.position
+        LIMIT %(limit)s::bigint
+    ) AS f
+),
+
+dropped AS (
+    DELETE FROM progressor.feed AS f
+    USING first_rows AS r
+    WHERE r.is_old AND f.feed_id = ANY (ARRAY[r.feed_id])
+    RETURNING f.position
+),
+
+head AS (
+    UPDATE progressor.feed_head AS h
+    SET dropped = greatest(h.dropped, d.last)
+    FROM (SELECT max(d.position) AS last FROM dropped AS d) AS d
+    WHERE d.last IS NOT NULL
+)
+
+SELECT count(*) = %(limit)s::bigint AS has_more FROM dropped

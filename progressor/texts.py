@@ -1,0 +1,80 @@
+"""Texts for people: values, counts, durations.
+
+Rule: text from the database moves no cursor: its control characters are shown, not sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from progressor.monitoring import MOST_COUNTED
+
+# A number of units; a longer time is shown in the next larger unit.
+_ENOUGH = 120
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Return JSON text: times in ISO 8601, durations in seconds; TypeError for other types."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case _:
+            # A view forgot to convert it, which is a bug: an error shows it, a repr would hide it.
+            raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def shown(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as text for people: JSON, or the Python form of bytes (b'…')."""
+    return repr(value) if isinstance(value, bytes) else to_json(value, indent=indent)
+
+
+def visible(text: str, *, keep_lines: bool = False) -> str:
+    """Return a text with its control characters shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or (keep_lines and c == "\n") else repr(c)[1:-1] for c in text)
+
+
+def short(value: Any, limit: int = 60) -> str:
+    """Return a value on one line, cut at `limit` characters; empty for None."""
+    if value is None:
+        return ""
+    text = visible(value if isinstance(value, str) else shown(value))
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def rule_text(rule: Mapping[str, Any]) -> str:
+    """Return the rule of a timer, as JSON has it, on one line."""
+    if rule.keys() == {"seconds"}:
+        return f"{rule['seconds']:g} s"
+    return visible(" ".join(str(value) for value in rule.values() if value is not True))
+
+
+def through(time: timedelta | None, *, at_least: bool) -> str:
+    """Return the time that waiting requests will take, as text; `unknown` for None."""
+    if time is None:
+        return "unknown"
+    return f"{duration(time)}{' or more' if at_least else ''}"
+
+
+def count(number: int) -> str:
+    """Return a count as text, 1,000+ above its bound."""
+    return f"{MOST_COUNTED:,}+" if number > MOST_COUNTED else f"{number:,}"
+
+
+def duration(age: timedelta) -> str:
+    """Return a duration as text, in the smallest unit with fewer than 120 of them."""
+    seconds = age.total_seconds()
+    for unit, name in ((1, "s"), (60, "min"), (3600, "h")):
+        if seconds < _ENOUGH * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86_400:.0f} d"

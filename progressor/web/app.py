@@ -1,0 +1,129 @@
+"""The console as an ASGI application over one client.
+
+Rule: no state but in PostgreSQL and in the browser's cookies: any number of them may stand behind one
+balancer, under any prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.routing import Route
+
+from progressor.client.client import Client
+from progressor.http.server.api_request import RouteContext
+from progressor.http.server.app import Plain
+from progressor.http.server.auth.principals import Principal, unknown
+from progressor.http.server.auth.scopes import Access, Admission
+from progressor.http.server.concurrency_limit import Places
+from progressor.http.server.memory import Memory
+from progressor.http.server.middleware.access_log import AccessLog
+from progressor.http.server.options import HttpOptions
+from progressor.http.server.schema_cache import NamespaceSchemas
+from progressor.http.server.waits import DrainableWaits
+from progressor.web.headers import Guarded
+from progressor.web.page import ConsolePage, of_defect, of_http
+from progressor.web.pages import (
+    audit,
+    broken,
+    bulks,
+    changes,
+    feed,
+    namespaces,
+    overview,
+    process,
+    processes,
+    schedules,
+    sessions,
+    system,
+    workers,
+)
+from progressor.web.static import static_file
+
+Authorize = Callable[[Request], Awaitable[Principal | None] | Principal | None]
+"""A function that says who sends a request, and with which rights; None: nobody who is known."""
+
+
+_ROOMS = (
+    *(overview, processes, process, changes, broken, namespaces, workers, schedules, feed),
+    *(bulks, audit, system, sessions),
+)
+
+
+def console(client: Client, *, authorize: Authorize, read_only: bool = False) -> Starlette:
+    """Return the console as an application to mount: `app.mount("/progressor", console(client, …))`.
+
+    `authorize` is asked at each request, and whom it does not know is refused: nobody signs in here. With
+    `read_only` there is no form that changes a process. The client stays the caller's: it is neither
+    entered nor closed here.
+    """
+    return make_console(client, access=_Authorized(authorize), read_only=read_only, signs_in=False)
+
+
+def make_console(
+    client: Client,
+    *,
+    access: Access,
+    options: HttpOptions | None = None,
+    read_only: bool = False,
+    signs_in: bool = True,
+) -> Starlette:
+    """Return the console of the processes that this client reaches, for callers whom `access` admits."""
+    options = options or HttpOptions()
+    memory = Memory(options.max_memory_bytes)
+    app = Starlette(
+        routes=[*_pages(read_only, signs_in), Route("/static/{name}", static_file)],
+        middleware=[
+            Middleware(Guarded),
+            Middleware(Plain),
+            Middleware(AccessLog, max_lines=options.max_log_lines, logs_reads=False),
+        ],
+        exception_handlers={HTTPException: of_http, Exception: of_defect},
+    )
+    app.router.redirect_slashes = False
+    app.state.read_only, app.state.signs_in = read_only, signs_in
+    app.state.server = RouteContext(
+        client,
+        options,
+        access,
+        NamespaceSchemas(client),
+        DrainableWaits(),
+        Places(options.max_requests, memory),
+        Places(options.max_watches, memory, what="watches are open"),
+    )
+    return app
+
+
+def _pages(read_only: bool, signs_in: bool) -> list[ConsolePage]:
+    """Return the pages and forms that a console has."""
+    return [
+        page
+        for room in _ROOMS
+        for page in room.pages
+        if not (read_only and page.changes_processes) and (signs_in or not page.is_public)
+    ]
+
+
+class _Authorized:
+    """The access of a host application, which knows its users."""
+
+    def __init__(self, authorize: Authorize) -> None:
+        self._authorize = authorize
+
+    async def begin(self, host: str) -> None:
+        """Refuse no address: the host application is served on its own."""
+
+    async def close(self) -> None:
+        """Close nothing: nothing was opened."""
+
+    async def admit(self, request: Request) -> Admission:
+        found = self._authorize(request)
+        caller = await found if isawaitable(found) else found
+        if caller is None:
+            raise unknown("the application that serves the console does not know you", shown=False)
+        return Admission(caller)

@@ -1,0 +1,322 @@
+"""Pages and forms: a table of routes, each with the scope that it needs.
+
+Rule: whoever lacks the scope gets no page and changes nothing. A form changes something only if it came
+from a page of this console, and then leads to a page.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope as AsgiScope, Send
+
+from progressor.acts import Way, acting, as_line, check_line
+from progressor.errors import (
+    HandlerFailed,
+    InvalidRequest,
+    NamespaceNotFound,
+    ProcessBroken,
+    ProgressorError,
+)
+from progressor.http.server.api_request import REQUEST_ID, ApiRequest, facts_of
+from progressor.http.server.auth.scopes import require
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.paths import text_of
+from progressor.http.wire.problems import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, kind_of
+from progressor.inputs import LAST_ID
+from progressor.loggers import Logger
+from progressor.rights import Scope, fitting
+from progressor.web.headers import guard
+from progressor.web.preferences import BrowserPreferences
+from progressor.web.rendering import Rendering
+from progressor.web.session import FIELD, FORM, keep, proof_of, require_own_form, secret_of, with_token
+
+log = Logger("progressor.web")
+
+Endpoint = Callable[..., Awaitable[Response]]
+
+_RETRY_AFTER = "Retry-After"
+_MOST_BYTES = 1 << 20
+_MOST_FIELDS = 100
+_LEFT = 499
+# A note for the page behind a form: a browser shows it once.
+_NOTE = "progressor_note"
+_LONGEST_NOTE = 500
+_NUMBER = re.compile("[0-9]{1,19}")
+
+
+class PageProblem(NamedTuple):
+    """The reason why a page is not shown, or a form did nothing; `field` names the one that is wrong."""
+
+    status: HTTPStatus
+    title: str
+    detail: str
+    field: str | None = None
+
+    @classmethod
+    def of(
+        cls, error: Refusal | ProgressorError, *, namespaces: Sequence[str], shows_failures: bool
+    ) -> PageProblem:
+        """Return the problem of an error for a caller who sees the namespaces of these patterns.
+
+        Without `shows_failures` it lacks the text of a failure.
+        """
+        if isinstance(error, Refusal):
+            return cls(error.kind.status, error.kind.title, error.detail, error.members.get("field"))
+        kind, detail = kind_of(error), str(error)
+        if isinstance(error, HandlerFailed | ProcessBroken) and not shows_failures:
+            detail = f"{kind.title}; what failed is for those with the scope errors:read"
+        elif isinstance(error, NamespaceNotFound):
+            detail = str(NamespaceNotFound(error.namespace, fitting(namespaces, error.similar)))
+        return cls(kind.status, kind.title, detail, getattr(error, "field", None))
+
+
+class PageRequest(ApiRequest):
+    """A request of a browser."""
+
+    def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.preferences = BrowserPreferences.of(self.cookies)
+        self.fields: dict[str, str] = {}
+        self.read_only: bool = scope["app"].state.read_only
+        self.signs_in: bool = scope["app"].state.signs_in
+
+    @property
+    def base(self) -> str:
+        """Return the address of the console's root, relative to this page: no prefix needs to be known."""
+        return "../" * self.below.count("/") or "./"
+
+    @property
+    def below(self) -> str:
+        """Return the path of this page, as it was sent, from the console's root."""
+        # What answers a defect stands around the middleware that leaves the path undecoded.
+        raw = self.scope.get("raw_path")
+        path: str = self.scope["path"] if raw is None else raw.decode("latin-1")
+        return path.removeprefix(self.scope.get("root_path", "")).removeprefix("/")
+
+    @property
+    def here(self) -> str:
+        """Return the address of this page below the console's root; of a form, that of its page."""
+        if self.method == "POST":
+            return self.below.rpartition("/")[0] or self.below
+        query = self.scope["query_string"].decode("latin-1")
+        return f"{self.below}?{query}" if query else self.below
+
+    def problem_of(self, error: Refusal | ProgressorError) -> PageProblem:
+        """Return the problem of an error, with what its caller may read of it."""
+        namespace = getattr(error, "namespace", None)
+        shows = self.reads_failures(namespace)
+        return PageProblem.of(error, namespaces=self.caller.namespaces, shows_failures=shows)
+
+    def may(self, scope: Scope, namespace: str | None = None) -> bool:
+        """Return whether the caller has the scope in this namespace; None: in those that it sees."""
+        return self.caller.may(scope, namespace)
+
+    def page(
+        self,
+        template: str,
+        title: str,
+        *,
+        code: int = HTTPStatus.OK,
+        problem: PageProblem | None = None,
+        **values: Any,
+    ) -> Response:
+        """Return a page: this template with these values, in the frame that all pages have."""
+        secret = secret_of(self)
+        text = Rendering(self.preferences).text(
+            template,
+            request=self,
+            title=title,
+            base=self.base,
+            proof=proof_of(secret),
+            note=_note_of(self),
+            problem=problem,
+            may=self.may,
+            Scope=Scope,
+            # The key of what a form of this page asks: sent twice, it is done once.
+            key=secrets.token_urlsafe(16),
+            **values,
+        )
+        answer = Response(text, problem.status if problem else code, media_type="text/html; charset=utf-8")
+        if not self.cookies.get(FORM):
+            keep(answer, self, FORM, secret, samesite="strict")
+        if _NOTE in self.cookies:
+            answer.delete_cookie(_NOTE)
+        return answer
+
+    def to(self, path: str, note: str | None = None) -> Response:
+        """Return the way to another page of the console, where a note is shown once."""
+        answer = RedirectResponse(self.base + path, HTTPStatus.SEE_OTHER)
+        if note is not None:
+            keep(answer, self, _NOTE, quote(note[:_LONGEST_NOTE]), max_age=60)
+        return answer
+
+    async def read_form(self) -> None:
+        """Read the fields of a form; raise Refusal if it is too long, or not the console's own."""
+        data = b""
+        async for part in self.stream():
+            data += part
+            if len(data) > _MOST_BYTES:
+                raise Refusal(TOO_LARGE, f"a form may have {_MOST_BYTES:,} bytes")
+        try:
+            fields = parse_qsl(
+                data.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+            )
+        except ValueError:
+            raise InvalidRequest(f"the form must be UTF-8, with at most {_MOST_FIELDS} fields") from None
+        self.fields = dict(fields)
+        require_own_form(self, self.fields.get(FIELD))
+
+    @property
+    def reason(self) -> str | None:
+        """Return the reason that the form states, for the audit."""
+        text = self.fields.get("reason", "").strip()
+        return None if not text else check_line("reason", text)
+
+
+class ConsolePage(Route):
+    """A page, or with the method POST a form; `scope` None: for everybody who is let in."""
+
+    def __init__(
+        self, method: str, path: str, endpoint: Endpoint, *, scope: Scope | None, is_public: bool = False
+    ) -> None:
+        super().__init__(path, endpoint)
+        self.methods = {method}
+        self.scope = scope
+        self.is_public = is_public
+        self.is_form = method == "POST"
+
+    @property
+    def changes_processes(self) -> bool:
+        """Return whether it is left out of a console that only reads."""
+        return self.is_form and self.scope is not None
+
+    async def handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer a request for this path."""
+        scope["route"] = self
+        if self.methods is None or scope["method"] not in self.methods:
+            await super().handle(scope, receive, send)
+            return
+        request = PageRequest(with_token(scope), receive, send)
+        try:
+            answer = await self._answer(request)
+            await answer(scope, receive, send)
+        finally:
+            request.place.leave()
+
+    async def _answer(self, request: PageRequest) -> Response:
+        try:
+            values = await self._admitted(request)
+            with self._acting(request):
+                answer: Response = await self.endpoint(request, **values)
+        except ClientDisconnect:
+            return Response(status_code=_LEFT)
+        except (Refusal, ProgressorError) as error:
+            is_unknown = isinstance(error, Refusal) and error.kind is UNAUTHORIZED
+            if is_unknown and request.signs_in and not self.is_form:
+                return request.to(f"sign-in?back={quote(request.here, safe='')}")
+            answer = _problem(request, request.problem_of(error))
+            if isinstance(error, Refusal) and _RETRY_AFTER in error.headers:
+                answer.headers[_RETRY_AFTER] = error.headers[_RETRY_AFTER]
+            return answer
+        return answer
+
+    async def _admitted(self, request: PageRequest) -> dict[str, str]:
+        """Return the names in the path of a request whose caller may make it; raise Refusal."""
+        request.place.enter()
+        names = {name: text_of(segment, name) for name, segment in request.path_params.items()}
+        if not self.is_public:
+            request.caller, request.rate = await request.server.access.admit(request)
+            if request.rate is not None:
+                request.rate.check()
+            if self.scope is not None:
+                require(request.caller, self.scope, names.get("namespace"))
+            request.facts["caller"] = request.caller.name
+            request.place.claim(request.caller.name)
+        if self.is_form:
+            await request.read_form()
+        return names
+
+    def _acting(self, request: PageRequest) -> AbstractContextManager[None]:
+        if not self.changes_processes:
+            return nullcontext()
+        peer = request.client.host if request.client else "a socket"
+        actor, origin = as_line(request.caller.name), as_line(peer)
+        return acting(actor, reason=request.reason, origin=origin, way=Way.CONSOLE)
+
+
+class Pages(list[ConsolePage]):
+    """The pages of one module, in their order."""
+
+    def get(
+        self, path: str, *, scope: Scope | None, is_public: bool = False
+    ) -> Callable[[Endpoint], Endpoint]:
+        """Add the decorated endpoint as a page."""
+        return self._added("GET", path, scope, is_public)
+
+    def post(
+        self, path: str, *, scope: Scope | None, is_public: bool = False
+    ) -> Callable[[Endpoint], Endpoint]:
+        """Add the decorated endpoint as what a form does."""
+        return self._added("POST", path, scope, is_public)
+
+    def _added(
+        self, method: str, path: str, scope: Scope | None, is_public: bool
+    ) -> Callable[[Endpoint], Endpoint]:
+        def added(endpoint: Endpoint) -> Endpoint:
+            self.append(ConsolePage(method, path, endpoint, scope=scope, is_public=is_public))
+            return endpoint
+
+        return added
+
+
+async def of_http(request: Request, error: Any) -> Response:
+    """Return the page for a path that is none, or none of this method."""
+    seen = PageRequest(request.scope, request.receive, request._send)  # noqa: SLF001 - as Starlette makes it
+    missing = error.status_code == HTTPStatus.NOT_FOUND
+    title = "There is no such page" if missing else "This page takes no such form"
+    return _problem(seen, PageProblem(HTTPStatus(error.status_code), title, "Begin at the overview."))
+
+
+async def of_defect(request: Request, error: Any) -> Response:
+    """Return the page for a defect of the console, which its log describes."""
+    facts = facts_of(request.scope)
+    log.error("request failed", extra={"method": request.method, **facts}, exc_info=error)
+    seen = PageRequest(request.scope, request.receive, request._send)  # noqa: SLF001 - as Starlette makes it
+    status, request_id = HTTPStatus.INTERNAL_SERVER_ERROR, facts["request_id"]
+    detail = f"The log describes it, under the request id {request_id}."
+    answer = _problem(seen, PageProblem(status, "A defect of the console", detail))
+    # No middleware is around it.
+    guard(answer.headers)
+    answer.headers[REQUEST_ID] = request_id
+    return answer
+
+
+def _problem(request: PageRequest, problem: PageProblem) -> Response:
+    return request.page("problem.html", problem.title, problem=problem)
+
+
+def _note_of(request: PageRequest) -> str | None:
+    note = request.cookies.get(_NOTE)
+    return None if note is None else unquote(note)[:_LONGEST_NOTE]
+
+
+def number_of(text: str, field: str) -> int:
+    """Return the number of a task, an event, a bulk or an entry; raise InvalidRequest if it is none."""
+    if not _NUMBER.fullmatch(text) or int(text) > LAST_ID:
+        raise InvalidRequest(f"{field} must be a number", field=field)
+    return int(text)
+
+
+def forbidden(detail: str) -> Refusal:
+    """Return the refusal of what the caller may not do, beyond the scope of its page."""
+    return Refusal(FORBIDDEN, detail)

@@ -1,0 +1,41 @@
+"""The audit: what operators did, when, from where and why."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from progressor.acts import AuditVerb
+from progressor.http.server.auth.scopes import require, seen_by
+from progressor.http.server.parameters import since_of
+from progressor.rights import Scope
+from progressor.web.page import PageRequest, Pages
+from progressor.web.pages.processes import duration_text
+
+pages = Pages()
+
+_PAGE = 100
+_FIELDS = ("namespace", "process_id", "verb", "since")
+
+
+@pages.get("/audit", scope=Scope.AUDIT_READ)
+async def audit(request: PageRequest) -> Response:
+    """Return a page of acts, the newest first."""
+    given = {name: request.query_params.get(name, "").strip() for name in _FIELDS}
+    if given["namespace"]:
+        require(request.caller, Scope.AUDIT_READ, given["namespace"])
+    page = await request.server.client.audit(
+        given["namespace"] or None,
+        process_id=given["process_id"] or None,
+        verb=given["verb"] or None,
+        since=since_of(duration_text(given["since"])),
+        namespaces=seen_by(request.caller),
+        limit=_PAGE,
+        cursor=request.query_params.get("cursor") or None,
+    )
+    stated = {name: value for name, value in given.items() if value}
+    following = None if page.cursor is None else urlencode(stated | {"cursor": page.cursor})
+    return request.page(
+        "audit.html", "Audit", entries=page.entries, given=given, verbs=list(AuditVerb), following=following
+    )

@@ -1,0 +1,113 @@
+"""Failures, grouped by namespace, handler and message, and their repair in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from progressor.errors import InvalidRequest
+from progressor.http.server.auth.scopes import require
+from progressor.http.server.auth.visible import failures_for, preview_for
+from progressor.http.server.parameters import since_of
+from progressor.http.server.problems import Refusal
+from progressor.http.wire.problems import INVALID_ARGS
+from progressor.model import TaskType
+from progressor.rights import Scope
+from progressor.web.forms import repair_form
+from progressor.web.page import PageProblem, PageRequest, Pages
+from progressor.web.pages.processes import duration_text
+
+pages = Pages()
+
+_RATE = "50"
+
+
+@pages.get("/broken", scope=Scope.ERRORS_READ)
+async def broken(request: PageRequest) -> Response:
+    """Return the groups, the largest first."""
+    require(request.caller, Scope.PROCESSES_READ, None)
+    since, namespace = request.query_params.get("since", ""), request.query_params.get("namespace") or None
+    if namespace is not None:
+        require(request.caller, Scope.ERRORS_READ, namespace)
+    found = await request.server.client.errors(namespace=namespace, since=since_of(duration_text(since)))
+    groups = failures_for(request.caller, found)
+    return request.page("broken.html", "Broken", groups=groups, since=since, namespace=namespace)
+
+
+@pages.get("/bulk/new", scope=Scope.BULK)
+async def new_bulk(request: PageRequest) -> Response:
+    """Return what a bulk of this filter would repair, and the form that begins it."""
+    return await _bulk_page(request, request.query_params)
+
+
+async def _bulk_page(
+    request: PageRequest, given: Mapping[str, str], problem: PageProblem | None = None
+) -> Response:
+    namespace = given.get("namespace", "")
+    require(request.caller, Scope.BULK, namespace)
+    wanted = _filter(request, namespace, given)
+    found = await request.server.client.preview_repair_all(namespace, **wanted)
+    return request.page(
+        "bulk_new.html",
+        "Repair all that match",
+        problem=problem,
+        namespace=namespace,
+        wanted=wanted,
+        preview=preview_for(request.caller, namespace, found),
+        rate=given.get("rate", _RATE),
+        repair=repair_form(await request.server.publications.of(namespace)),
+    )
+
+
+@pages.post("/bulk", scope=Scope.BULK)
+async def begin_bulk(request: PageRequest) -> Response:
+    """Begin the bulk that a form describes, and lead to its page."""
+    try:
+        return await _begin(request)
+    except InvalidRequest as error:
+        return await _bulk_page(request, request.fields, request.problem_of(error))
+    except Refusal as refusal:
+        if refusal.kind is not INVALID_ARGS:
+            raise
+        return await _bulk_page(request, request.fields, request.problem_of(refusal))
+
+
+async def _begin(request: PageRequest) -> Response:
+    form, server = request.fields, request.server
+    namespace = form.get("namespace", "")
+    require(request.caller, Scope.BULK, namespace)
+    wanted = _filter(request, namespace, form)
+    simple, redo = form.get("how") == "simple", "redo" in form
+    if redo:
+        require(request.caller, Scope.PROCESSES_CALL, namespace)
+    args = None
+    if not simple:
+        args = repair_form(await server.publications.of(namespace)).read(form)
+        await server.publications.check(namespace, TaskType.REPAIR, None, args)
+    made = await server.client.repair_all(
+        namespace,
+        args,
+        **wanted,
+        simple=simple,
+        redo=redo,
+        rate=_rate(form.get("rate", _RATE)),
+        idempotency_key=form.get("key") or None,
+    )
+    return request.to(f"bulk/{made.bulk_id}", "The bulk has begun.")
+
+
+def _filter(request: PageRequest, namespace: str, given: Any) -> dict[str, str | None]:
+    detail_like, handler = given.get("detail_like") or None, given.get("handler") or None
+    if detail_like is not None:
+        # A pattern that matches reveals, letter by letter, the texts of failures.
+        require(request.caller, Scope.ERRORS_READ, namespace)
+    return {"detail_like": detail_like, "handler": handler}
+
+
+def _rate(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidRequest("rate must be a number of processes a second", field="rate") from None

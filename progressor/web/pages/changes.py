@@ -1,0 +1,127 @@
+"""Forms of a process: call, notify, repair, redo, timers, removal.
+
+Rule: a form has a key of its own, drawn with its page: sent twice, it is done once.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
+from progressor.http.server.problems import Refusal
+from progressor.inputs import RESERVED
+from progressor.model import TaskType
+from progressor.rights import Scope
+from progressor.texts import short
+from progressor.web.forms import call_form, repair_form
+from progressor.web.page import Endpoint, PageRequest, Pages, number_of
+from progressor.web.pages.process import PATH, process_page
+from progressor.web.rendering import process_path
+
+pages = Pages()
+
+# A page waits for an answer this long; after that it says where the answer will be.
+PATIENCE = timedelta(seconds=10)
+
+
+def _on_its_page(endpoint: Endpoint) -> Endpoint:
+    """Return the endpoint so that an error is shown on the page of the process, with what was filled in."""
+
+    async def form(request: PageRequest, namespace: str, process_id: str) -> Response:
+        try:
+            return await endpoint(request, namespace, process_id)
+        except (Refusal, ProgressorError) as error:
+            return await process_page(request, namespace, process_id, request.problem_of(error))
+
+    return form
+
+
+@pages.post(PATH + "/call", scope=Scope.PROCESSES_CALL)
+@_on_its_page
+async def call(request: PageRequest, namespace: str, process_id: str) -> Response:
+    """Call a process, or leave a notice in its mailbox; a note shows the answer."""
+    form, server = request.fields, request.server
+    name = form.get("name", "").strip()
+    if not name or name.startswith(RESERVED):
+        raise InvalidRequest("name must be that of a call", field="name")
+    args = call_form(await server.publications.of(namespace), name).read(form)
+    await server.publications.check(namespace, TaskType.CALL, name, args)
+    key = form.get("key") or None
+    if form.get("how") == "notify":
+        await server.client.notify(namespace, process_id, name, args, idempotency_key=key)
+        return _back(request, namespace, process_id, f"{name} waits in the mailbox.")
+    try:
+        answer = await server.client.call(
+            namespace, process_id, name, args, idempotency_key=key, timeout=PATIENCE
+        )
+    except ReplyTimeout:
+        return _back(request, namespace, process_id, f"{name} was accepted, and is under way.")
+    return _back(request, namespace, process_id, _answered(name, answer))
+
+
+@pages.post(PATH + "/repair", scope=Scope.PROCESSES_REPAIR)
+@_on_its_page
+async def repair(request: PageRequest, namespace: str, process_id: str) -> Response:
+    """Repair a broken process: by its handler, or simply."""
+    form, server = request.fields, request.server
+    key = form.get("key") or None
+    if form.get("how") == "simple":
+        await server.client.simple_repair(namespace, process_id, idempotency_key=key)
+        return _back(request, namespace, process_id, "It goes on as if nothing had broken it.")
+    args = repair_form(await server.publications.of(namespace)).read(form)
+    await server.publications.check(namespace, TaskType.REPAIR, None, args)
+    try:
+        answer = await server.client.repair(
+            namespace, process_id, args, idempotency_key=key, timeout=PATIENCE
+        )
+    except ReplyTimeout:
+        return _back(request, namespace, process_id, "The repair was accepted, and is under way.")
+    return _back(request, namespace, process_id, _answered("repair", answer))
+
+
+@pages.post(PATH + "/redo", scope=Scope.PROCESSES_CALL)
+@_on_its_page
+async def redo(request: PageRequest, namespace: str, process_id: str) -> Response:
+    """Run a task that ended again."""
+    number = number_of(request.fields.get("task_id", ""), "task_id")
+    try:
+        answer = await request.server.client.redo(namespace, process_id, number, timeout=PATIENCE)
+    except ReplyTimeout:
+        return _back(request, namespace, process_id, f"Task {number} is run again.")
+    return _back(request, namespace, process_id, _answered(f"task {number}, run again,", answer))
+
+
+@pages.post(PATH + "/timers", scope=Scope.PROCESSES_REPAIR)
+@_on_its_page
+async def change_timer(request: PageRequest, namespace: str, process_id: str) -> Response:
+    """Fire a timer now, or cancel it."""
+    form, client = request.fields, request.server.client
+    timer, key, fires = form.get("timer", ""), form.get("key") or None, form.get("how") == "fire"
+    change = client.fire_timer if fires else client.unset_timer
+    try:
+        await change(namespace, process_id, timer, idempotency_key=key, timeout=PATIENCE)
+    except ReplyTimeout:
+        return _back(request, namespace, process_id, "The change of the timer was accepted, and waits.")
+    note = "The timer is due now." if fires else "The timer is cancelled."
+    return _back(request, namespace, process_id, note)
+
+
+@pages.post(PATH + "/remove", scope=Scope.PROCESSES_REMOVE)
+@_on_its_page
+async def remove(request: PageRequest, namespace: str, process_id: str) -> Response:
+    """Remove a process, if its id was typed."""
+    if request.fields.get("confirm") != process_id:
+        raise InvalidRequest("type the id of the process to remove it", field="confirm")
+    await request.server.client.remove(namespace, process_id)
+    return request.to("processes", f"{namespace}/{process_id} is removed.")
+
+
+def _answered(what: str, answer: Any) -> str:
+    return f"{what} answered: {short(answer, 200)}" if answer is not None else f"{what} is done."
+
+
+def _back(request: PageRequest, namespace: str, process_id: str, note: str) -> Response:
+    return request.to(process_path("", namespace, process_id), note)

@@ -1,0 +1,122 @@
+"""Processes by namespace, status, metadata, timer and age, a page at a time.
+
+Rule: the address holds the whole search. A total is never counted.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from progressor.errors import InvalidRequest
+from progressor.handlers.codec import decode
+from progressor.http.server.auth.scopes import require, seen_by
+from progressor.http.server.auth.visible import namespaces_for
+from progressor.http.server.parameters import since_of
+from progressor.http.wire.models import process_document
+from progressor.inputs import check_since
+from progressor.rights import Scope
+from progressor.storage import TimerFilter
+from progressor.web.page import PageRequest, Pages
+from progressor.web.rendering import process_path
+
+pages = Pages()
+
+_PAGE = 50
+
+
+class Filter(NamedTuple):
+    """A search, as the address of its page has it."""
+
+    namespace: str = ""
+    status: str = ""
+    metadata: str = ""
+    timer: str = ""
+    since: str = ""
+    cursor: str = ""
+
+    @classmethod
+    def of(cls, request: PageRequest) -> Filter:
+        """Return the search of this address; what it does not name is not filtered."""
+        return cls(**{name: request.query_params.get(name, "").strip() for name in cls._fields})
+
+    def query(self, **changes: str) -> str:
+        """Return the query of the same search with these changes."""
+        stated = {name: value for name, value in self._replace(**changes)._asdict().items() if value}
+        return f"?{urlencode(stated)}" if stated else ""
+
+    @property
+    def created_after(self) -> datetime | None:
+        """Return the time from which on processes were created, None for all."""
+        begin, ago = check_since(since_of(duration_text(self.since)))
+        return begin if ago is None else datetime.now(UTC) - ago
+
+
+def duration_text(text: str) -> str | None:
+    """Return `15m`, `3h` or `2d` as ISO 8601 has it; other texts as they are, an empty one as None."""
+    number, unit = text[:-1], text[-1:]
+    if not number.isdecimal() or unit not in "smhd":
+        return text or None
+    return f"P{number}D" if unit == "d" else f"PT{number}{unit.upper()}"
+
+
+def metadata_of(text: str) -> Any:
+    """Return the metadata that `plan=pro customer=17` or a JSON object names; None for an empty text."""
+    if not text or text.startswith("{"):
+        return decode(text.encode(), field="metadata") if text else None
+    found: dict[str, Any] = {}
+    for part in text.split():
+        name, equals, value = part.partition("=")
+        if not equals or not name:
+            raise InvalidRequest(
+                "metadata must be written as plan=pro or as a JSON object, with text for each value",
+                field="metadata",
+            )
+        found[name] = value
+    return found
+
+
+@pages.get("/processes", scope=Scope.PROCESSES_READ)
+async def processes(request: PageRequest) -> Response:
+    """Return a page of the processes that match."""
+    wanted = Filter.of(request)
+    if wanted.namespace:
+        require(request.caller, Scope.PROCESSES_READ, wanted.namespace)
+    reader = request.server.client.reader
+    found, following = await reader.search(
+        namespace=wanted.namespace or None,
+        namespaces=seen_by(request.caller),
+        status=wanted.status or None,
+        metadata=metadata_of(wanted.metadata),
+        timer=cast("TimerFilter | None", wanted.timer or None),
+        created_after=wanted.created_after,
+        created_before=None,
+        limit=_PAGE,
+        cursor=wanted.cursor or None,
+        states=False,
+    )
+    shown = [
+        process_document(
+            await reader.view(each),
+            state=False,
+            history=False,
+            failures=request.reads_failures(each.namespace),
+        )
+        for each in found
+    ]
+    known = namespaces_for(request.caller, await request.server.client.namespaces())
+    return request.page(
+        "processes.html", "Processes", found=shown, known=known, wanted=wanted, following=following
+    )
+
+
+@pages.get("/find", scope=Scope.PROCESSES_READ)
+async def find(request: PageRequest) -> Response:
+    """Lead to the process that a text names as NAMESPACE/PROCESS_ID, or to the search of a namespace."""
+    namespace, slash, process_id = request.query_params.get("q", "").strip().partition("/")
+    if slash and process_id:
+        return request.to(process_path("", namespace, process_id))
+    return request.to(f"processes{Filter(namespace=namespace).query()}")

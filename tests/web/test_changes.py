@@ -1,0 +1,283 @@
+"""Every form does what it says; the audit says who did it, and the next page what came of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from progressor.acts import AuditEntry
+from progressor.schedules import SCHEDULES
+from progressor.web.pages import changes, schedules
+from tests.acceptance.support import until
+from tests.web.conftest import World
+from tests.web.orders import SEEN
+from tests.web.reading import Browser, Page
+
+ONE, TWO = f"processes/{SEEN}/order-1", f"processes/{SEEN}/order-2"
+REASON = "as anna said"
+
+
+class Operator(NamedTuple):
+    """A browser of somebody who may do everything, by the name that the audit has."""
+
+    world: World
+    browser: Browser
+    name: str
+
+    async def get(self, path: str) -> Page:
+        page = await self.browser.get(path)
+        assert page.status == 200, page.said
+        return page
+
+    async def send(self, form: Any, button: str | None = None, **fields: str) -> Page:
+        """The page behind a form, where the note stands once."""
+        page = await self.browser.send(form, button, **fields)
+        assert page.status == 200, page.said
+        assert page.note is not None
+        assert (await self.get(page.url)).note is None
+        return page
+
+    async def acts(self) -> list[AuditEntry]:
+        """What the console did."""
+        return [each for each in (await self.world.client.audit()).entries if each.way == "console"]
+
+    async def only_act(self, verb: str, **stated: Any) -> AuditEntry:
+        """The one act of the console, with its actor."""
+        (entry,) = await self.acts()
+        assert (entry.verb, entry.actor, entry.origin) == (verb, self.name, "127.0.0.1")
+        for name, value in stated.items():
+            assert getattr(entry, name) == value, name
+        return entry
+
+
+@pytest.fixture
+async def operator(served: World) -> Operator:
+    browser = await served.caller("all")
+    token = str(browser.http.cookies["progressor_token"])
+    return Operator(served, browser, f"token {token.split('_')[1]}")
+
+
+async def test_call(operator: Operator) -> None:
+    """The note has the answer; a call leaves nothing in the audit."""
+    page = await operator.get(ONE)
+    page = await operator.send(page.form("/call", name="pay"), "call", args='{"amount": 7}', reason=REASON)
+    assert page.note == "pay answered: 12"
+    assert '"paid": 12' in page.said
+    page = await operator.send(page.form("/call", name="echo"), "call")
+    assert page.note == "echo is done."
+    assert await operator.acts() == []
+
+
+async def test_a_call_that_is_refused(operator: Operator) -> None:
+    """The page says why, and the process goes on."""
+    page = await operator.get(ONE)
+    refused = await operator.browser.send(page.form("/call", name="refuse"), "call")
+    assert refused.status == 422
+    assert "not today" in refused.said
+    assert (await operator.world.client.get(SEEN, "order-1")).status == "running"
+
+
+async def test_notify(operator: Operator) -> None:
+    """It is accepted at once, and done."""
+    page = await operator.get(ONE)
+    page = await operator.send(page.form("/call", name="pay"), "notify", args='{"amount": 7}')
+    assert page.note == "pay waits in the mailbox."
+
+    client = operator.world.client
+    await until(lambda: client.get(SEEN, "order-1"), lambda found: found.state["paid"] == 12)
+
+
+async def test_repair(operator: Operator) -> None:
+    """By the handler, with its arguments."""
+    page = await operator.get(TWO)
+    assert "failure of order 2" in page.said
+    page = await operator.send(
+        page.form("/repair", "handler"), "handler", args='{"item": "glue"}', reason=REASON
+    )
+    assert page.note == "repair answered: mended with glue"
+    found = await operator.world.client.get(SEEN, "order-2")
+    assert (found.status, found.state["mended"]) == ("running", "glue")
+    await operator.only_act("repair", namespace=SEEN, process_id="order-2", reason=REASON)
+
+
+async def test_simple_repair(operator: Operator) -> None:
+    """No handler runs."""
+    page = await operator.get(TWO)
+    page = await operator.send(page.form("/repair", "simple"), "simple", reason=REASON)
+    assert page.note == "It goes on as if nothing had broken it."
+    found = await operator.world.client.get(SEEN, "order-2")
+    assert (found.status, found.state["mended"]) == ("running", "")
+    await operator.only_act("simple_repair", process_id="order-2", reason=REASON)
+
+
+async def test_redo(operator: Operator) -> None:
+    """A call is run again, once: then its page says by which task."""
+    page = await operator.get(ONE)
+    (task,) = (each for each in await operator.world.client.trace(SEEN, "order-1") if each.name == "pay")
+    (form,) = (each for each in page.forms_to("/redo") if each.fields["task_id"] == str(task.task_id))
+    page = await operator.send(form)
+    assert page.note == f"task {task.task_id}, run again, answered: 10"
+    assert '"paid": 10' in page.said
+    assert f"redoes {task.task_id}" in page.said
+    assert str(task.task_id) not in [each.fields["task_id"] for each in page.forms_to("/redo")]
+
+
+async def test_fire_a_timer(operator: Operator) -> None:
+    """The one that is named, or the one without a name; the other stays."""
+    client = operator.world.client
+    for name in ("lapse", ""):
+        page = await operator.get(ONE)
+        (form,) = (each for each in page.forms_to("/timers") if each.fields["timer"] == name)
+        assert (await operator.send(form, "fire")).note == "The timer is due now."
+        await until(
+            lambda: client.get(SEEN, "order-1"), lambda found, fired=name: fired not in found.timers
+        )
+    names = ["placed", "paid", "lapsed", "lapsed"]
+    assert [each.name for each in (await client.get(SEEN, "order-1")).history] == names
+
+
+async def test_cancel_a_timer(operator: Operator) -> None:
+    """It never fires."""
+    page = await operator.get(ONE)
+    (form,) = (each for each in page.forms_to("/timers") if each.fields["timer"] == "lapse")
+    page = await operator.send(form, "unset")
+    assert page.note == "The timer is cancelled."
+    found = await operator.world.client.get(SEEN, "order-1")
+    assert (set(found.timers), len(found.history)) == ({""}, 2)
+
+
+async def test_remove(operator: Operator) -> None:
+    """If its id was typed: another text changes nothing."""
+    page = await operator.get(ONE)
+    for confirm in ("", "order-2", "order-1 ", "ORDER-1"):
+        refused = await operator.browser.send(page.form("/remove"), confirm=confirm)
+        assert refused.status == 400, confirm
+    assert await operator.acts() == []
+    page = await operator.send(page.form("/remove"), confirm="order-1", reason=REASON)
+    assert page.note == f"{SEEN}/order-1 is removed."
+    assert (await operator.browser.get(ONE)).status == 404
+    await operator.only_act("remove", namespace=SEEN, process_id="order-1", reason=REASON)
+
+
+async def test_pause_and_resume(operator: Operator) -> None:
+    """A paused namespace says why, and begins nothing."""
+    path = f"namespaces/{SEEN}"
+    page = await operator.send((await operator.get(path)).form("/pause"), reason=REASON)
+    assert REASON in page.said
+    await operator.only_act("pause", namespace=SEEN, reason=REASON)
+    assert REASON in (await operator.get("")).said
+    page = await operator.send(page.form("/resume"), reason="enough")
+    assert REASON not in page.said
+    (entry, _) = await operator.acts()
+    assert (entry.verb, entry.reason, entry.actor) == ("resume", "enough", operator.name)
+
+
+async def test_a_bulk(operator: Operator) -> None:
+    """From a group of what is broken to its page, by the button that stands there."""
+    page = await operator.get("broken")
+    (url,) = (each for each in page.links if f"bulk/new?namespace={SEEN}" in each)
+    page = await operator.get(url)
+    assert "Repair 1 process\n" in page.said
+    page = await operator.send(page.form("/bulk"), reason=REASON, rate="1000")
+    assert page.note == "The bulk has begun."
+    entry = await operator.only_act("repair_all", namespace=SEEN, reason=REASON)
+    assert entry.subject is not None
+    client = operator.world.client
+    await until(lambda: client.get(SEEN, "order-2"), lambda found: found.status == "running")
+    await operator.get("bulk")
+
+
+async def test_a_bulk_is_stopped(world: World) -> None:
+    """It begins no more repairs."""
+    browser = await world.caller("all")
+    form = (await browser.get(f"bulk/new?namespace={SEEN}&handler=break")).form("/bulk")
+    page = await browser.send(form)
+    page = await browser.send(page.form("/stop"))
+    assert page.note == "The bulk begins no more repairs."
+    assert "stop" in page.said
+    assert [each.verb for each in (await world.client.audit()).entries if each.way == "console"] == [
+        "stop_bulk",
+        "repair_all",
+    ]
+    assert (await world.client.get(SEEN, "order-2")).status == "error"
+
+
+async def test_a_schedule(operator: Operator) -> None:
+    """It is triggered, paused with a reason, and resumed."""
+
+    async def form(button: str) -> Any:
+        forms = (await operator.get("schedules")).forms_to("/schedules")
+        (found,) = (each for each in forms if each.fields["namespace"] == SEEN)
+        assert ("how", button) in found.buttons
+        return found
+
+    await operator.send(await form("trigger"), "trigger", reason="now")
+    page = await operator.send(await form("pause"), "pause", reason=REASON)
+    assert REASON in page.said
+    found = await operator.world.client.get(SCHEDULES, f"{SEEN}/nightly")
+    assert found.state["reason"] == REASON
+    await operator.send(await form("resume"), "resume")
+    acts = await operator.acts()
+    assert [(each.verb, each.reason) for each in acts] == [
+        ("resume_schedule", None),
+        ("pause_schedule", REASON),
+        ("trigger_schedule", "now"),
+    ]
+    assert {each.actor for each in acts} == {operator.name}
+    found = await operator.world.client.get(SCHEDULES, f"{SEEN}/nightly")
+    assert found.state["paused_at"] is None
+
+
+async def test_a_schedule_that_cannot_be_read(world: World) -> None:
+    """Takes no other one from the page."""
+    await world.client.put(SCHEDULES, "made by hand", state={"nothing": "of a schedule"})
+    await world.client.put(SCHEDULES, f"{SEEN}/odd", state=[1])
+    browser = await world.caller("all")
+    page = await browser.get("schedules")
+    assert page.status == 200
+    for name in ("nightly", "odd", "made by hand"):
+        assert name in page.said
+
+
+@pytest.mark.parametrize(("action", "said"), [("retry", "are tried again"), ("skip", "are left out")])
+async def test_what_is_parked(operator: Operator, action: str, said: str) -> None:
+    """It is tried again, or left out for good."""
+    page = await operator.get("feed")
+    forms = page.forms_to("/feed/parked")
+    assert len(forms) == len(await operator.world.client.parked())
+    page = await operator.send(forms[0], action, reason=REASON)
+    assert page.note is not None
+    assert said in page.note
+    assert f"{action} is asked for" in page.said
+    await operator.only_act(f"{action}_parked", subject="books", reason=REASON)
+
+
+async def test_a_note_is_shown_to_its_browser_alone(operator: Operator) -> None:
+    """Another one of the same caller does not see it."""
+    page = await operator.get(ONE)
+    answer = await operator.browser.send(page.form("/call", name="echo"), "call", args="1", follow=False)
+    assert answer.status == 303
+    other = await operator.world.caller("all")
+    assert (await other.get(ONE)).note is None
+    assert (await operator.browser.get(ONE)).note == "echo answered: 1"
+    assert (await operator.browser.get(ONE)).note is None
+
+
+async def test_an_answer_that_is_late(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page says that it is under way."""
+    await operator.world.client.pause(SEEN)
+    await operator.world.client.pause(SCHEDULES)
+    for module in (changes, schedules):
+        monkeypatch.setattr(module, "PATIENCE", timedelta(milliseconds=200))
+    page = await operator.get(ONE)
+    page = await operator.send(page.form("/call", name="echo"), "call", args="1")
+    assert page.note == "echo was accepted, and is under way."
+    page = await operator.send((await operator.get(TWO)).form("/repair", "handler"), "handler")
+    assert page.note == "The repair was accepted, and is under way."
+    page = await operator.send((await operator.get(ONE)).forms_to("/timers")[0], "fire")
+    assert page.note == "The change of the timer was accepted, and waits."
+    page = await operator.get("schedules")
+    page = await operator.send(page.forms_to("/schedules")[0], "trigger")
+    assert page.note == f"{SEEN}/nightly: trigger was accepted, and is under way."
