@@ -11,6 +11,9 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check
 # Stamps inside the environment: it goes, they go.
 APP := $(VENV)/.app
 DEV := $(VENV)/.dev
+# The tests of the console in a browser say what to do where there is none, and nobody may install it here.
+BROWSER := $(if $(PROGRESSOR_TEST_CHROMIUM)$(firstword $(foreach p,chromium chromium-browser google-chrome,\
+	$(shell command -v $(p)))),,browser)
 
 # The versions of PostgreSQL that the tests run on, the oldest first. To test a newer minor, write it here.
 POSTGRES := 15.19.0 16.15.0 17.11.0 18.6.0
@@ -27,7 +30,7 @@ QUICK := tests/unit tests/docs/test_rules.py tests/docs/test_references.py \
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-lowest test-matrix check quick lint format sql bench deep chaos linearizability soak build \
+.PHONY: help demo test test-oldest test-lowest test-matrix check quick lint format sql browser bench deep chaos linearizability soak build \
 	clean
 
 help:  ## Show these targets
@@ -36,18 +39,18 @@ help:  ## Show these targets
 demo: $(APP)  ## Replay a shop's 6,919 purchases as processes on an embedded PostgreSQL, and check them
 	$(BIN)/progressor demo $(ARGS)
 
-test: $(DEV)  ## Run the tests, on an embedded PostgreSQL unless PROGRESSOR_TEST_DATABASE_URL names a server
+test: $(DEV) $(BROWSER)  ## Run the tests, on an embedded PostgreSQL unless PROGRESSOR_TEST_DATABASE_URL names a server
 	$(PYTEST) $(ARGS)
 
-test-oldest: $(DEV) $(call programs_of,$(OLDEST))  ## Run the tests on the oldest PostgreSQL that is supported
+test-oldest: $(DEV) $(BROWSER) $(call programs_of,$(OLDEST))  ## Run the tests on the oldest PostgreSQL that is supported
 	PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$(OLDEST))/bin $(PYTEST) $(ARGS)
 
 # What is deprecated since then warns, in dependencies of dependencies too. That is no failure of ours.
-test-lowest: $(LOWEST)/.dev $(call programs_of,$(OLDEST))  ## Run the tests with the oldest dependencies that are supported, on the oldest PostgreSQL
+test-lowest: $(LOWEST)/.dev $(BROWSER) $(call programs_of,$(OLDEST))  ## Run the tests with the oldest dependencies that are supported, on the oldest PostgreSQL
 	PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$(OLDEST))/bin \
 		$(LOWEST)/bin/python -m pytest -n 3 -W default::DeprecationWarning $(ARGS)
 
-test-matrix: $(DEV) $(foreach v,$(POSTGRES),$(call programs_of,$(v)))  ## Run the tests on every PostgreSQL that is supported, one after the other
+test-matrix: $(DEV) $(BROWSER) $(foreach v,$(POSTGRES),$(call programs_of,$(v)))  ## Run the tests on every PostgreSQL that is supported, one after the other
 	@failed=0; said=; for version in $(POSTGRES); do \
 		echo "PostgreSQL $$version"; began=$$(date +%s); \
 		PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$$version)/bin $(PYTEST) $(ARGS) \
@@ -109,6 +112,13 @@ $(DEV): pyproject.toml | $(PYTHON)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'  # the first that knows dependency groups
 	$(PIP) install --quiet --editable '.[embedded,crypto,web,webhooks]' --group dev
 	touch $@ $(APP)
+
+browser:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "Installing Chromium, for the tests of the console"; \
+		apt-get install -y -qq --no-install-recommends chromium > /dev/null \
+			|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; }; \
+	fi
 
 $(LOWEST)/.dev: pyproject.toml tests/lowest.py | $(PYTHON)
 	rm -rf $(LOWEST)

@@ -34,6 +34,7 @@ from progressor.web.pages import (
     bulks,
     changes,
     feed,
+    hints,
     namespaces,
     overview,
     process,
@@ -62,7 +63,7 @@ def console(client: Client, *, authorize: Authorize, read_only: bool = False) ->
     `read_only` there is no form that changes a process. The client stays the caller's: it is neither
     entered nor closed here.
     """
-    return make_console(client, access=_Authorized(authorize), read_only=read_only, signs_in=False)
+    return make_console(client, access=_Authorized(authorize), read_only=read_only, is_mounted=True)
 
 
 def make_console(
@@ -71,13 +72,17 @@ def make_console(
     access: Access,
     options: HttpOptions | None = None,
     read_only: bool = False,
-    signs_in: bool = True,
+    is_mounted: bool = False,
 ) -> Starlette:
-    """Return the console of the processes that this client reaches, for callers whom `access` admits."""
+    """Return the console of the processes that this client reaches, for callers whom `access` admits.
+
+    With `is_mounted` it is a part of another application: that signs people in, and does not wait at its
+    end for streams of hints.
+    """
     options = options or HttpOptions()
     memory = Memory(options.max_memory_bytes)
     app = Starlette(
-        routes=[*_pages(read_only, signs_in), Route("/static/{name}", static_file)],
+        routes=[*_pages(read_only, is_mounted), Route("/static/{name}", static_file)],
         middleware=[
             Middleware(Guarded),
             Middleware(Plain),
@@ -86,7 +91,7 @@ def make_console(
         exception_handlers={HTTPException: of_http, Exception: of_defect},
     )
     app.router.redirect_slashes = False
-    app.state.read_only, app.state.signs_in = read_only, signs_in
+    app.state.read_only, app.state.is_mounted = read_only, is_mounted
     app.state.server = RouteContext(
         client,
         options,
@@ -99,13 +104,13 @@ def make_console(
     return app
 
 
-def _pages(read_only: bool, signs_in: bool) -> list[ConsolePage]:
+def _pages(read_only: bool, is_mounted: bool) -> list[ConsolePage]:
     """Return the pages and forms that a console has."""
     return [
         page
-        for room in _ROOMS
+        for room in (*_ROOMS, *(() if is_mounted else (hints,)))
         for page in room.pages
-        if not (read_only and page.changes_processes) and (signs_in or not page.is_public)
+        if not (read_only and page.changes_processes) and not (is_mounted and page.is_public)
     ]
 
 

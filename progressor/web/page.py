@@ -88,7 +88,7 @@ class PageRequest(ApiRequest):
         self.preferences = BrowserPreferences.of(self.cookies)
         self.fields: dict[str, str] = {}
         self.read_only: bool = scope["app"].state.read_only
-        self.signs_in: bool = scope["app"].state.signs_in
+        self.is_mounted: bool = scope["app"].state.is_mounted
 
     @property
     def base(self) -> str:
@@ -222,7 +222,7 @@ class ConsolePage(Route):
             return Response(status_code=_LEFT)
         except (Refusal, ProgressorError) as error:
             is_unknown = isinstance(error, Refusal) and error.kind is UNAUTHORIZED
-            if is_unknown and request.signs_in and not self.is_form:
+            if is_unknown and not request.is_mounted and not self.is_form:
                 return request.to(f"sign-in?back={quote(request.here, safe='')}")
             answer = _problem(request, request.problem_of(error))
             if isinstance(error, Refusal) and _RETRY_AFTER in error.headers:

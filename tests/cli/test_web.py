@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 
+from progressor import Engine
 from tests.cli.conftest import Ended, Running
+from tests.engine.meters import meters
+from tests.support import NS
 
 Spawn = Callable[..., Running]
 
@@ -33,6 +37,28 @@ def test_it_serves_and_stops_in_order(spawn: Spawn, dsn: str) -> None:
     assert "console stopped" in server.output
     assert "request answered" in server.output
     assert "secret" not in server.output
+
+
+async def test_pages_that_wait_for_hints_hold_up_no_stop(spawn: Spawn, dsn: str) -> None:
+    """Twenty streams end as soon as the server is asked to, which else waits for those who are answered."""
+    async with Engine(dsn, [meters()]) as engine:
+        await engine.client.start(NS, "m1")
+    server, url = _web(spawn, dsn, PROGRESSOR_HTTP_DRAIN="300")
+    with ExitStack() as stack:
+        streams = []
+        for _ in range(20):
+            asked = httpx.stream("GET", f"{url}/processes/{NS}/m1/hints", timeout=60)
+            answer = stack.enter_context(asked)
+            assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            streams.append(answer.iter_text())
+        for each in streams:
+            text = ""
+            while "event: changed" not in text:
+                text += next(each)
+        assert server.end_by(signal.SIGTERM) == 0, server.output
+        # Each has an end, and was not cut off.
+        for each in streams:
+            "".join(each)
 
 
 def test_it_answers_this_machine_alone(spawn: Spawn, dsn: str, progressor: Callable[..., Ended]) -> None:

@@ -37,6 +37,16 @@ function isChanged(field) {
   return field.type !== "hidden" && field.value !== field.defaultValue;
 }
 
+// Between two refreshes lies a second, whatever asks for them.
+const PACE = 1000;
+let refreshedAt = performance.now();
+let later = 0;
+
+function refresh() {
+  later = 0;
+  htmx.trigger("#main", "changed");
+}
+
 // A page that somebody marks a text of or fills in stays as it is.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const main = document.getElementById("main");
@@ -44,8 +54,33 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   const isTyped = main.contains(document.activeElement) && isTyping(document.activeElement);
   if (document.hidden || isFilled || isTyped || String(window.getSelection()) !== "") {
     event.preventDefault();
+    return;
+  }
+  const left = refreshedAt + PACE - performance.now();
+  if (left > 0) {
+    event.preventDefault();
+    later ||= window.setTimeout(refresh, left);
+  } else {
+    refreshedAt = performance.now();
   }
 });
+
+// Hints say when a process has changed. A page that nobody sees takes none: a browser has few connections.
+let hints = null;
+
+function listen() {
+  const { hints: address } = document.getElementById("main").dataset;
+  if (document.hidden || address === undefined) {
+    hints?.close();
+    hints = null;
+  } else if (hints === null) {
+    hints = new EventSource(address);
+    hints.addEventListener("changed", refresh);
+  }
+}
+
+document.addEventListener("visibilitychange", listen);
+listen();
 
 // A page that cannot be refreshed says so; one that is gone, or asks for a sign-in, is loaded whole.
 function showLive(isReached) {

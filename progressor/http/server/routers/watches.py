@@ -8,6 +8,7 @@ the last position that it has.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Annotated, Any
@@ -93,8 +94,8 @@ async def watch(
     return ChangeStream(request, begun, scopes, namespace)
 
 
-class ChangeStream(Response):
-    """The changes of one process as an answer without an end."""
+class WatchStream(Response, ABC):
+    """An answer without an end about the changes of one process; what it sends of each, subclasses say."""
 
     media_type = headers.STREAM
 
@@ -131,9 +132,9 @@ class ChangeStream(Response):
                 yield part
         except ProgressorError as error:
             shows = self._request.reads_failures(self._namespace)
-            yield _event(bytes(problem_of(error, shows_failures=shows).body), event="problem")
+            yield event_of(bytes(problem_of(error, shows_failures=shows).body), event="problem")
         except Refusal as refusal:
-            yield _event(bytes(refusal.answer().body), event="problem")
+            yield event_of(bytes(refusal.answer().body), event="problem")
 
     async def _changes(self) -> AsyncIterator[bytes]:
         clock = asyncio.get_running_loop().time
@@ -146,19 +147,13 @@ class ChangeStream(Response):
             if not has_changed:
                 yield _COMMENT
                 continue
-            await self._request.place.reserve(PAGE_WEIGHT * _ROOM)
-            change = await self._watch.change()
-            if change is None:
-                self._request.place.keep(0)
-            else:
-                yield self._kept(self._shown(change))
+            part = await self._part()
+            if part is not None:
+                yield part
 
-    def _kept(self, part: bytes) -> bytes:
-        """Return a part, with the memory that it needs until it is sent; raise Refusal if that is taken."""
-        # The size of the state was not known before it was read.
-        self._request.place.reserve_now(max(0, PAGE_WEIGHT * (len(part) - _ROOM)))
-        self._request.place.keep(PAGE_WEIGHT * len(part))
-        return part
+    @abstractmethod
+    async def _part(self) -> bytes | None:
+        """Read what has changed, and return what is sent of it."""
 
     async def _check(self) -> None:
         """Raise Refusal if the caller may not read the process any more."""
@@ -167,14 +162,33 @@ class ChangeStream(Response):
             require(caller, scope, self._namespace)
         self._request.caller = caller
 
+
+class ChangeStream(WatchStream):
+    """The changes of one process, whole."""
+
+    async def _part(self) -> bytes | None:
+        await self._request.place.reserve(PAGE_WEIGHT * _ROOM)
+        change = await self._watch.change()
+        if change is None:
+            self._request.place.keep(0)
+            return None
+        return self._kept(self._shown(change))
+
+    def _kept(self, part: bytes) -> bytes:
+        """Return a part, with the memory that it needs until it is sent; raise Refusal if that is taken."""
+        # The size of the state was not known before it was read.
+        self._request.place.reserve_now(max(0, PAGE_WEIGHT * (len(part) - _ROOM)))
+        self._request.place.keep(PAGE_WEIGHT * len(part))
+        return part
+
     def _shown(self, change: ProcessChange) -> bytes:
         shown: dict[str, Any] = plain(change)
         if not self._request.reads_failures(self._namespace):
             shown["detail"] = None
-        return _event(to_json(shown, fallback=str), position=change.position)
+        return event_of(to_json(shown, fallback=str), position=change.position)
 
 
-def _event(data: bytes, *, position: str | None = None, event: str | None = None) -> bytes:
+def event_of(data: bytes, *, position: str | None = None, event: str | None = None) -> bytes:
     lines = [] if position is None else [f"id: {position}\n".encode()]
     lines += [] if event is None else [f"event: {event}\n".encode()]
     return b"".join([*lines, b"data: ", data, b"\n\n"])
