@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal
 
 import pytest
@@ -79,15 +79,22 @@ class Tab:
         assert not outside
 
 
-@pytest.fixture
-async def chromium() -> AsyncIterator[Browser]:
-    """The browser."""
+@asynccontextmanager
+async def opened() -> AsyncIterator[Browser]:
+    """The browser, for as long as the block lasts."""
     args = [*_ARGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     path = program()
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=args, timeout=_PATIENCE)
         yield browser
         await browser.close()
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Browser]:
+    """The browser."""
+    async with opened() as browser:
+        yield browser
 
 
 @pytest.fixture
