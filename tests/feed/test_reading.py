@@ -27,8 +27,8 @@ from progressor.storage.feed.places import FeedGap, FeedHead, FeedPlace
 from progressor.storage.feed.reading import FeedFilter
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
-from tests.feed.starts import FIRST
-from tests.support import Tables
+from tests.feed.starts import FIRST, first_look
+from tests.support import Tables, eventually
 
 _APPEND: LiteralString = """
 INSERT INTO progressor.feed (
@@ -146,7 +146,7 @@ async def test_a_lock_is_of_one_transaction(sessions: list[AsyncConnection[Any]]
         assert await positions(second) == [("a", None)]
 
 
-async def test_two_who_number(sessions: list[AsyncConnection[Any]]) -> None:
+async def test_two_who_number(sessions: list[AsyncConnection[Any]], tables: Tables) -> None:
     """The second waits for the first, and goes on where it ended; what is not committed yet comes later."""
     first, second, third = sessions
     await append_late(third, "late")
@@ -156,8 +156,7 @@ async def test_two_who_number(sessions: list[AsyncConnection[Any]]) -> None:
     await send(first, "lock_feed")
     await send(first, "number_feed")
     waiting = asyncio.ensure_future(send(second, "lock_feed"))
-    await asyncio.sleep(0.1)
-    assert not waiting.done()
+    await eventually(tables.waiting, "the second waits")
     await third.commit()
     await first.commit()
     assert len(await waiting) == 1
@@ -333,11 +332,14 @@ async def test_a_loop_over_what_went_back(dsn: str, tables: Tables) -> None:
             await take(1, engine.client.subscribe(after=f"{epoch}-{10**18 - 1}-1-1-0"))
 
 
-async def test_another_database_under_the_loop(dsn: str, tables: Tables) -> None:
+async def test_another_database_under_the_loop(
+    dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A feed that takes the place of the one that is read is not taken for it."""
     async with Engine(dsn, [vault()]) as engine:
+        has_looked = first_look(engine.client, monkeypatch)
         following = asyncio.ensure_future(take(1, engine.client.subscribe(namespaces="vault")))
-        await asyncio.sleep(0.1)
+        await has_looked()
         tables.execute("UPDATE progressor.feed_head SET epoch = epoch # 1")
         with pytest.raises(FeedTruncated, match="another database"):
             await following
@@ -420,13 +422,14 @@ async def test_a_slow_reader(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
             assert reads == (taken + 1) // 2
 
 
-async def test_a_client_that_is_closed(dsn: str) -> None:
+async def test_a_client_that_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop ends with the error of every other method."""
     async with Engine(dsn, [vault()]):
         client = Client(dsn)
         async with client:
+            has_looked = first_look(client, monkeypatch)
             following = asyncio.ensure_future(take(1, client.subscribe()))
-            await asyncio.sleep(0.1)
+            await has_looked()
         with pytest.raises(StorageUnavailable, match="closed"):
             await following
 

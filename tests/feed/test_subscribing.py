@@ -20,7 +20,7 @@ from progressor import (
     Process,
 )
 from progressor.errors import InvalidRequest
-from tests.feed.starts import FIRST
+from tests.feed.starts import FIRST, first_look
 
 till = Namespace("shop.till", state=int, feed=True)
 quiet = Namespace("shop.quiet", state=int)
@@ -118,14 +118,14 @@ async def test_what_is_asked_for(client: Client) -> None:
     assert told(await take(1, by_kind)) == [("t-1", "created", None, None)]
 
 
-async def test_a_tail(client: Client) -> None:
+async def test_a_tail(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the latest on nothing that was before; events come as they are committed, each once."""
     await client.start("shop.till", "t-0")
-    tail = client.subscribe(events=["added"])
+    tail, has_looked = client.subscribe(events=["added"]), first_look(client, monkeypatch)
     first = asyncio.ensure_future(take(1, tail))
+    await has_looked()
     names = [f"t-{number}" for number in range(20)]
     await asyncio.gather(*(client.start("shop.till", name) for name in names[1:]))
-    await asyncio.sleep(0)
     await asyncio.gather(*(client.call("shop.till", name, "add", 1) for name in names for _ in range(10)))
     found = [*await first, *await take(199, tail)]
     for name in names:
