@@ -365,7 +365,7 @@ async def test_an_error_shows_no_values(engine: Engine, tables: Tables) -> None:
 
 async def test_a_function_that_hangs(engine: Engine, tables: Tables) -> None:
     """It is ended after its time, and tried again."""
-    projection = Projection("totals", retries=QUICK, timeout=timedelta(milliseconds=50))
+    projection = Projection("totals", retries=QUICK, timeout=timedelta(seconds=1))
     hangs = iter([True, True])
 
     @projection.on("till", "added")

@@ -24,10 +24,13 @@ from progressor import (
     Subscription,
     SubscriptionLost,
 )
+from progressor.client.feed import subscription
 from tests.support import Tables, eventually
 
 till = Namespace("till", state=int, feed=True)
 SHORT = timedelta(seconds=1)
+# None of several readers here is taken for dead because this process was held up.
+LONG = timedelta(minutes=5)
 
 
 @till.init
@@ -55,6 +58,12 @@ async def client(dsn: str) -> AsyncIterator[Client]:
     """The client of an engine."""
     async with Engine(dsn, [till]) as engine:
         yield engine.client
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have readers with a long lease look for their share often."""
+    monkeypatch.setattr(subscription, "_BEATS", LONG / timedelta(seconds=0.1))
 
 
 async def take(batches: AsyncIterator[FeedBatch], count: int = 1) -> list[FeedBatch]:
@@ -136,7 +145,7 @@ async def test_a_batch_waits_for_more(client: Client) -> None:
         assert ids(*await take(soon)) == [("a", 3)]
 
 
-async def test_slices_are_shared(client: Client, tables: Tables) -> None:
+async def test_slices_are_shared(client: Client, tables: Tables, often: None) -> None:
     """Each reader has its share, no slice has two; all of a process goes to one of them, in order."""
     seen: list[tuple[int, str, int | None]] = []
 
@@ -146,11 +155,10 @@ async def test_slices_are_shared(client: Client, tables: Tables) -> None:
             await batch.commit()
 
     async with AsyncExitStack() as stack:
-        readers = [
-            await stack.enter_async_context(client.subscription("ledger", slices=6, lease_age=SHORT))
-            for _ in range(3)
-        ]
-        assert readers[0].slices == [0, 1, 2, 3, 4, 5]
+        readers = [client.subscription("ledger", slices=6, lease_age=LONG) for _ in range(3)]
+        assert (await stack.enter_async_context(readers[0])).slices == [0, 1, 2, 3, 4, 5]
+        for each in readers[1:]:
+            await stack.enter_async_context(each)
         await eventually(lambda: all(len(each.slices) == 2 for each in readers), "two slices each")
         held = tables.execute("SELECT reader_id, count(*) AS many FROM subscription_slices GROUP BY 1")
         assert [row["many"] for row in held] == [2, 2, 2]
@@ -161,8 +169,8 @@ async def test_slices_are_shared(client: Client, tables: Tables) -> None:
         for name in names:
             await client.call("till", name, "add")
         await eventually(lambda: len(seen) >= 48, "all events")
-        for each in reading:
-            each.cancel()
+        for task in reading:
+            task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
     for name in names:
         mine = [(number, n) for number, process_id, n in seen if process_id == name]
@@ -171,14 +179,18 @@ async def test_slices_are_shared(client: Client, tables: Tables) -> None:
     assert len({number for number, _, _ in seen}) > 1
 
 
-async def test_what_a_reader_leaves_another_takes(client: Client) -> None:
+async def test_what_a_reader_leaves_another_takes(client: Client, tables: Tables, often: None) -> None:
     """When it ends, and when it is not seen any more."""
-    async with client.subscription("ledger", lease_age=SHORT) as second:
+    async with client.subscription("ledger", lease_age=LONG) as second:
         assert second.slices == [0]
-        async with client.subscription("ledger", lease_age=SHORT) as first:
+        async with client.subscription("ledger", lease_age=LONG) as first:
             assert first.slices == []
-            # As if its OS process were killed.
+            # As if its OS process had been killed long ago.
             await second._background.stop()
+            tables.execute(
+                "UPDATE subscription_readers SET seen_at = now() - interval '1 day' WHERE reader_id = %s",
+                second._reader_id,
+            )
             await eventually(lambda: first.slices == [0], "the slice of the dead")
     assert await client._node.storage.known_subscriptions("ledger")
 

@@ -22,6 +22,7 @@ from progressor import (
     RetryPolicy,
     Subscription,
 )
+from progressor.client.feed import subscription
 from tests.acceptance.conftest import MODES, Options, of_a_client
 from tests.acceptance.support import until
 from tests.pgbouncer.conftest import PgBouncer
@@ -148,8 +149,12 @@ async def test_a_watch(engine: Engine, client: Client) -> None:
     assert (amounts, change.status) == ([1, 2], "removed")
 
 
-async def test_two_readers_of_a_subscription(engine: Engine, client: Client) -> None:
+async def test_two_readers_of_a_subscription(
+    engine: Engine, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They share its slices; each event is committed once, in order by process."""
+    # They look for their share often, and none is taken for dead because this process was held up.
+    monkeypatch.setattr(subscription, "_BEATS", 1000)
     seen: list[FeedEvent] = []
 
     async def read(events: Subscription) -> None:
@@ -158,7 +163,7 @@ async def test_two_readers_of_a_subscription(engine: Engine, client: Client) -> 
             seen.extend(batch)
 
     def reader(of: Client) -> Subscription:
-        return of.subscription("ledger", slices=4, lease_age=timedelta(seconds=1))
+        return of.subscription("ledger", slices=4, lease_age=timedelta(minutes=5))
 
     async with (
         reader(engine.client) as first,
