@@ -30,7 +30,7 @@ from tests.conftest import Databases
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 NS = "shop.order"
 
 

@@ -24,6 +24,25 @@ from tests.cli.conftest import DEADLINE_SECONDS, NS, Ended, Running, environment
 from tests.support import check_invariants
 from tests.transfers import made, outline
 
+# An import gets no further than a process whose row in `held_up` is locked.
+_HELD_UP: LiteralString = """
+CREATE TABLE public.held_up (process_id text PRIMARY KEY);
+CREATE FUNCTION public.hold_up() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM public.held_up WHERE process_id = NEW.process_id FOR SHARE;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER held_up BEFORE INSERT ON progressor.processes
+FOR EACH ROW EXECUTE FUNCTION public.hold_up();
+"""
+_LET_GO: LiteralString = """
+DROP TRIGGER held_up ON progressor.processes;
+DROP FUNCTION public.hold_up;
+DROP TABLE public.held_up;
+"""
+_WAITING = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 DUE = datetime(2040, 1, 1, 12, tzinfo=UTC)
 Ask = Callable[..., Ended]
 
@@ -190,11 +209,11 @@ def test_options_that_contradict(ask: Ask, order: str) -> None:
 
 @pytest.fixture
 def many(dsn: str, tmp_path: Path) -> Path:
-    """A file of 2,400 processes, whose namespace is known in a database of its own."""
+    """A file of 900 processes, whose namespace is known in a database of its own."""
     psycopg_run(dsn, "INSERT INTO progressor.namespaces (name, options) VALUES (%s, '{}')", NS)
     file = tmp_path / "many.ndjson"
     with file.open("wb") as lines:
-        for n in range(2_400):
+        for n in range(900):
             process = made(f"order-{n:05}", namespace=NS, due=DUE)
             lines.writelines(map(write_line, process.records()))
     return file
@@ -219,15 +238,19 @@ def test_an_import_that_dies_is_repeated(
 ) -> None:
     """Wherever it was stopped, processes are whole or not there; the same command imports the others."""
     at = {"PROGRESSOR_DATABASE_URL": dsn}
-    stopped_at = []
-    for least in (200, 800, 1_400):
-        running = spawn("import", str(many), **at)
-        eventually_more(dsn, least)
-        running.end_by(by)
-        stopped_at.append(count(dsn))
-    assert stopped_at[0] < 2_400
+    psycopg_run(dsn, _HELD_UP)
+    for last in (250, 450, 650):
+        name = f"order-{last:05}"
+        psycopg_run(dsn, "INSERT INTO public.held_up VALUES (%s)", name)
+        with psycopg.connect(dsn) as other:
+            other.execute("SELECT FROM public.held_up WHERE process_id = %s FOR UPDATE", [name])
+            running = spawn("import", str(many), **at)
+            waits_for_locks(dsn)
+            running.end_by(by)
+            assert last - 100 <= count(dsn) <= last
+    psycopg_run(dsn, _LET_GO)
     done = run("import", str(many), "--json", **at)
-    assert done.json["imported"] + done.json["taken"] == 2_400
+    assert done.json["imported"] + done.json["taken"] == 900
     again = tmp_path / "again.ndjson"
     assert run("export", NS, "--output", str(again), **at).status == 0
     with many.open("rb") as before, again.open("rb") as after:
@@ -241,10 +264,10 @@ def by_name(whole: WholeProcess) -> str:
     return whole.process.process_id
 
 
-def eventually_more(dsn: str, least: int) -> None:
-    """Wait until there are more processes than that, or the import has ended."""
+def waits_for_locks(dsn: str) -> None:
+    """Wait until somebody is held up by who holds a lock."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while count(dsn) <= least:
+    while not psycopg_run(dsn, _WAITING):
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
