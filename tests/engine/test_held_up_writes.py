@@ -13,9 +13,8 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from prometheus_client import REGISTRY
 
-from progressor import Engine, Namespace, Process, ProcessStatus
+from progressor import Engine, Namespace, Process, ProcessStatus, metrics
 from progressor.deployment.standalone import Standalone, zombie_collector_apart
 from progressor.storage import migrations
 from tests.clusters import Address, Cluster, clusters, primary_and_standby
@@ -33,8 +32,18 @@ OPTIONS = {
 }
 
 
-def judging() -> float | None:
-    return REGISTRY.get_sample_value("progressor_zombie_collector_judging")
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether a collector judged, at each of its rounds: what lasts for a lease may be over at a look."""
+    told: list[bool] = []
+    show = metrics.JUDGING.set
+
+    def noted(judges: bool) -> None:
+        told.append(judges)
+        show(judges)
+
+    monkeypatch.setattr(metrics.JUDGING, "set", noted)
+    return told
 
 
 class Steps:
@@ -84,18 +93,18 @@ async def steps_on(dsn: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def collector_on(dsn: str) -> AsyncIterator[None]:
+async def collector_on(dsn: str, told: list[bool]) -> AsyncIterator[None]:
     """A zombie collector that judges already."""
     async with Standalone(dsn, zombie_collector_apart, **OPTIONS):
-        await eventually(lambda: judging() == 0, "it has just begun")
-        await eventually(lambda: judging() == 1, "it judges")
+        await eventually(lambda: told and told[-1], "it judges")
+        told.clear()
         yield
 
 
-async def judged_again() -> None:
+async def judged_again(told: list[bool]) -> None:
     """The collector has noticed, and a lease later it judges again."""
-    await eventually(lambda: judging() == 0, "it has noticed")
-    await eventually(lambda: judging() == 1, "it judges again")
+    await eventually(lambda: False in told, "it has noticed")
+    await eventually(lambda: told[-1], "it judges again")
 
 
 @pytest.fixture
@@ -114,24 +123,24 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-async def test_a_table_that_is_locked(dsn: str, other: psycopg.Connection) -> None:
+async def test_a_table_that_is_locked(dsn: str, other: psycopg.Connection, told: list[bool]) -> None:
     """Somebody holds up every UPDATE of `workers`."""
-    async with steps_on(dsn), collector_on(dsn):
+    async with steps_on(dsn), collector_on(dsn, told):
         with other.transaction():
             other.execute("LOCK TABLE progressor.workers IN EXCLUSIVE MODE")
             await asyncio.sleep(STALL_SECONDS)
-        await judged_again()
+        await judged_again(told)
 
 
-async def test_a_standby_that_is_lost(cluster: Cluster) -> None:
+async def test_a_standby_that_is_lost(cluster: Cluster, told: list[bool]) -> None:
     """Every commit waits for a synchronous standby that never answers."""
-    async with steps_on(cluster.dsn), collector_on(cluster.dsn):
+    async with steps_on(cluster.dsn), collector_on(cluster.dsn, told):
         await asyncio.to_thread(_stand_by, cluster, "nobody")
         try:
             await asyncio.sleep(STALL_SECONDS)
         finally:
             await asyncio.to_thread(_stand_by, cluster, "")
-        await judged_again()
+        await judged_again(told)
 
 
 def _stand_by(cluster: Cluster, name: str) -> None:
@@ -140,7 +149,7 @@ def _stand_by(cluster: Cluster, name: str) -> None:
 
 
 async def test_a_collector_that_starts_amid_an_outage(
-    dsn: str, other: psycopg.Connection, tables: Tables
+    dsn: str, other: psycopg.Connection, tables: Tables, told: list[bool]
 ) -> None:
     """It finds nothing but old heartbeats, and knows nothing of why."""
     async with steps_on(dsn):
@@ -152,16 +161,16 @@ async def test_a_collector_that_starts_amid_an_outage(
             await eventually(lambda: len(tables.waiting()) == 2, "it waits like the worker")
         await starting
         try:
-            await judged_again()
+            await judged_again(told)
         finally:
             await apart.__aexit__(None, None, None)
 
 
-async def test_a_standby_that_was_promoted_and_is_behind() -> None:
+async def test_a_standby_that_was_promoted_and_is_behind(told: list[bool]) -> None:
     """Its heartbeats are those of some leases ago, and the fail-over was too quick to be a gap."""
     with primary_and_standby() as (primary, standby):
         migrations.upgrade(primary.dsn)
-        async with Address(primary.port) as address, steps_on(address.dsn), collector_on(address.dsn):
+        async with Address(primary.port) as address, steps_on(address.dsn), collector_on(address.dsn, told):
             await standby.follow(primary)
             await asyncio.to_thread(standby.execute, "ALTER SYSTEM SET primary_conninfo = ''")
             await asyncio.to_thread(standby.execute, "SELECT pg_reload_conf()")
@@ -169,4 +178,4 @@ async def test_a_standby_that_was_promoted_and_is_behind() -> None:
             await asyncio.to_thread(standby.promote)
             address.leads_to = standby.port
             await asyncio.to_thread(primary.stop, "immediate")
-            await judged_again()
+            await judged_again(told)

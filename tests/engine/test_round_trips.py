@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from progressor import Client, Engine, Namespace, Process
+from progressor.handlers import handler_profile
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.statements import Results, Transaction
 from tests.support import NS, eventually
 
 CALLS = 3
 HOUR = timedelta(hours=1)
+# Nothing is sent because time has passed.
+RARE = {"lease_age": 3 * HOUR, "reply_poll_interval": HOUR}
 # At most once in two seconds, whoever asks.
 KEPT = ("live_workers",)
 
@@ -54,8 +57,11 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 
 @pytest.fixture
-async def engine(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
-    """One whose services make no rounds meanwhile."""
+async def engine(
+    dsn: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Engine]:
+    """One whose services make no rounds meanwhile, and whose handlers count as quick."""
+    monkeypatch.setattr(handler_profile, "MOST_COMPUTED", 3600.0)
     ns = Namespace(NS)
 
     @ns.init
@@ -67,8 +73,8 @@ async def engine(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[Engi
         process.state += 1
         return int(process.state)
 
-    options = {"scan_interval": HOUR, "zombie_collector": False}
-    async with Engine(dsn, [ns], fuse=request.param, **options) as engine:
+    options: dict[str, Any] = {"scan_interval": HOUR, "zombie_collector": False, "scanner": False}
+    async with Engine(dsn, [ns], fuse=request.param, **options, **RARE) as engine:
         await engine.client.start(NS, "p1")
         await engine.client.call(NS, "p1", "add")
         await eventually(lambda: engine.pools[NS].is_idle, "nothing is under way")
@@ -101,6 +107,6 @@ async def test_a_call_of_another_process(
     engine: Engine, dsn: str, messages: list[tuple[str, ...]], expected: list[tuple[str, ...]]
 ) -> None:
     """Two more: the claim, and the reading of the answer; the hints leave behind what they are about."""
-    async with Client(dsn) as client:
+    async with Client(dsn, **RARE) as client:
         await client.call(NS, "p1", "add")
         assert await _call(client, messages) == [expected] * CALLS
