@@ -173,7 +173,7 @@ async def test_reply_timeout_then_asking_again(serve: MakeClient) -> None:
     await client.start(NS, "p", Act())
     act = Act(add=5, gate="g")
     with pytest.raises(ReplyTimeout) as caught:
-        await client.call(NS, "p", "act", act, timeout=timedelta(milliseconds=500))
+        await client.call(NS, "p", "act", act, timeout=2)
     key = caught.value.idempotency_key
     assert caught.value.task_id == (await client.trace(NS, "p"))[-1].task_id
     again = asyncio.create_task(client.call(NS, "p", "act", act, idempotency_key=key))
@@ -192,7 +192,7 @@ async def test_reply_timeout_where_no_worker_serves(engine: MakeEngine, client: 
     outside = await client()
     await outside.notify(NS, "p", "act", Act())
     with pytest.raises(ReplyTimeout, match=f"no live worker serves namespace '{NS}'") as late:
-        await outside.call(NS, "p", "act", Act(), timeout=1)
+        await outside.call(NS, "p", "act", Act(), timeout=2)
     assert (late.value.served, late.value.requests_before, late.value.paused) == (False, 1, False)
     assert str(late.value).endswith("; requests that wait before it: 1")
 
@@ -204,7 +204,7 @@ async def test_get_gives_up_waiting_for_an_init(serve: MakeClient) -> None:
     starting = asyncio.create_task(client.start(NS, "p", Act(gate="g")))
     await scripted.gates["g"].entered()
     with pytest.raises(ReplyTimeout):
-        await client.get(NS, "p", timeout=timedelta(milliseconds=500))
+        await client.get(NS, "p", timeout=2)
     scripted.gates["g"].open()
     await starting
 

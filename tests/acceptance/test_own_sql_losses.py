@@ -170,9 +170,9 @@ async def test_a_plain_function_that_hangs_is_cut_off(
 
     @namespace.init
     def hang(process: Process[Any], *, connection: psycopg.Connection) -> None:
-        connection.execute(PSYCOPG, (process.process_id, 1))
-        passes.wait(20)
         try:
+            connection.execute(PSYCOPG, (process.process_id, 1))
+            passes.wait(20)
             connection.execute(PSYCOPG, (process.process_id, 2))
         except psycopg.Error as error:
             later.append(error)

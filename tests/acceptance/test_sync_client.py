@@ -147,7 +147,7 @@ async def test_errors_of_its_own_making(engine: MakeEngine, sync_client: SyncCli
             sync_client.start(NS, "")
         sync_client.start(NS, "p", Act())
         with pytest.raises(ReplyTimeout) as caught:
-            sync_client.call(NS, "p", "act", Act(add=1, gate="g"), timeout=0.5)
+            sync_client.call(NS, "p", "act", Act(add=1, gate="g"), timeout=2)
         return caught.value.idempotency_key
 
     key = await in_thread(work)

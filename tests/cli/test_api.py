@@ -51,7 +51,7 @@ def test_a_killed_server_loses_nothing(spawn: Spawn, dsn: str, tmp_path: Path) -
         "waited",
         "true",
     )
-    assert len(httpx.get(f"{url}{ORDER}/trace").json()["tasks"]) == 2
+    assert len(httpx.get(f"{url}{ORDER}/trace", timeout=60).json()["tasks"]) == 2
 
 
 def test_it_stops_in_order(spawn: Spawn, dsn: str) -> None:
@@ -78,12 +78,12 @@ def test_it_is_not_ready_while_it_answers_its_last(spawn: Spawn, dsn: str, tmp_p
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         last = threads.submit(httpx.post, f"{said['url']}{ORDER}/calls/wait", json=str(gate), timeout=60)
         worker.wait_for("step begun")
-        assert [httpx.get(f"{each}/ready").status_code for each in health] == [200, 200]
+        assert [httpx.get(f"{each}/ready", timeout=60).status_code for each in health] == [200, 200]
         server.signal(signal.SIGTERM)
         server.wait_for("answering requests")
         for each in health:
-            _eventually(lambda each=each: httpx.get(f"{each}/ready").status_code == 503)
-            assert httpx.get(f"{each}/live").status_code == 200
+            _eventually(lambda each=each: httpx.get(f"{each}/ready", timeout=60).status_code == 503)
+            assert httpx.get(f"{each}/live", timeout=60).status_code == 200
         gate.touch()
         assert last.result().json() == "waited"
     assert server.end() == 0, server.output

@@ -242,7 +242,7 @@ async def test_the_application_has_them(dsn: str) -> None:
     client = Client(dsn)
     async with (
         guarded(client, settings, host="127.0.0.1", port=0) as serving,
-        httpx.AsyncClient(base_url=serving.url) as http,
+        httpx.AsyncClient(base_url=serving.url, timeout=60) as http,
     ):
         refused = await http.post("/v1/namespaces/nowhere/processes/p/calls/x")
         assert refused.headers["RateLimit-Policy"] == '"caller";q=7;w=7'

@@ -57,7 +57,7 @@ def test_a_call_is_fused_where_it_arrives(spawn: Spawn, dsn: str) -> None:
     assert paid.scheduled_time == paid.running_time
     assert paid.response == 3
     fused = f'progressor_fused_total{{prg_namespace="{NS}",task_type="%s"}} 1.0'
-    text = httpx.get(places["metrics"]).text
+    text = httpx.get(places["metrics"], timeout=60).text
     assert {fused % "init", fused % "call"} <= {*text.splitlines()}
 
 
@@ -81,11 +81,11 @@ def test_metrics_and_health_are_those_of_both(spawn: Spawn, dsn: str) -> None:
     _, places = _begin(spawn, dsn, "--concurrency", "2")
     _place(places["url"])
     for page in (places["metrics"], f"{places['url']}/metrics"):
-        text = httpx.get(page).text
+        text = httpx.get(page, timeout=60).text
         assert f'progressor_slots{{prg_namespace="{NS}",state="free"}} 2.0' in text
         assert "progressor_http_request_ms_count{" in text
     for page in (places["health"], f"{places['url']}/health"):
-        health = httpx.get(page).json()
+        health = httpx.get(page, timeout=60).json()
         assert (health["ok"], health["workers"], health["namespaces"]) == (True, 1, [NS])
         assert [_status(f"{page}/{each}") for each in ("live", "ready")] == [200, 200]
 
@@ -129,7 +129,7 @@ def test_a_step_outlives_the_api(spawn: Spawn, dsn: str, tmp_path: Path) -> None
         service.wait_for("api stopped")
         assert last.result().status_code == 202
     with pytest.raises(httpx.ConnectError):
-        httpx.get(places["url"])
+        httpx.get(places["url"], timeout=60)
     assert _status(f"{places['health']}/ready") == 503
     assert _status(f"{places['health']}/live") == 200
     gate.touch()
@@ -187,7 +187,10 @@ def test_children_run_what_they_accept(spawn: Spawn, dsn: str) -> None:
     _eventually(both_ran)
     assert ran_in == set(pids.values())
     slots = r'^progressor_slots\{child="(\d)",prg_namespace="till",state="free"\}'
-    assert sorted(re.findall(slots, httpx.get(places["metrics"]).text, re.MULTILINE)) == ["1", "2"]
+    assert sorted(re.findall(slots, httpx.get(places["metrics"], timeout=60).text, re.MULTILINE)) == [
+        "1",
+        "2",
+    ]
     os.kill(pids[1], signal.SIGKILL)
     assert httpx.post(f"{till}/calls/add", timeout=30).json() != pids[1]
     assert command.fields_of("child serves")["child"] == 1
@@ -211,7 +214,7 @@ def test_a_child_is_relieved_after_its_share(spawn: Spawn, dsn: str) -> None:
         return len(set(ran_in)) > 3
 
     _eventually(successors_ran)
-    assert httpx.get(till).json()["state"] == len(ran_in)
+    assert httpx.get(till, timeout=60).json()["state"] == len(ran_in)
     assert command.fields_of("child recycled")["status"] == 0
     command.signal(signal.SIGTERM)
     assert command.end() == 0, command.output

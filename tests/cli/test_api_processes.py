@@ -52,7 +52,7 @@ class Apis:
 
     def listed(self) -> float:
         """How often all children together have listed the namespaces."""
-        text = httpx.get(self.places["metrics"]).text
+        text = httpx.get(self.places["metrics"], timeout=60).text
         counted = r'^progressor_http_request_ms_count\{.*route="/v1/namespaces".*\} (\S+)$'
         return sum(map(float, re.findall(counted, text, re.MULTILINE)))
 
@@ -61,9 +61,9 @@ def test_children_share_a_port(spawn: Spawn, dsn: str) -> None:
     """Each connection finds one of them; their metrics are those of one service, and so is their health."""
     apis = Apis(spawn, dsn)
     for _ in range(10):
-        assert httpx.get(f"{apis.url}/v1/namespaces").json() == {"namespaces": []}
+        assert httpx.get(f"{apis.url}/v1/namespaces", timeout=60).json() == {"namespaces": []}
     _eventually(lambda: apis.listed() == 10)
-    health = httpx.get(apis.places["health"])
+    health = httpx.get(apis.places["health"], timeout=60)
     assert (health.status_code, health.json()["ok"]) == (200, True)
 
 

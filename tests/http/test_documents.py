@@ -209,7 +209,7 @@ def test_a_generated_client_starts_calls_repairs_and_sets_timers(
     """Made by openapi-python-client of the namespace's own document."""
     url, token = api_of_shop
     shown = {"Authorization": f"Bearer {token}"}
-    (tmp_path / "document.json").write_text(httpx.get(url + OWN, headers=shown).text)
+    (tmp_path / "document.json").write_text(httpx.get(url + OWN, headers=shown, timeout=60).text)
     program = Path(sys.executable).with_name("openapi-python-client")
     command = [program, "generate", "--path", "document.json", "--meta", "none", "--output-path", "made"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -109,7 +109,7 @@ async def api(dsn: str) -> AsyncIterator[Api]:
         stdout=asyncio.subprocess.DEVNULL,
     )
     url = f"http://127.0.0.1:{port}"
-    async with Engine(dsn, [large()]), httpx.AsyncClient(base_url=url) as http:
+    async with Engine(dsn, [large()]), httpx.AsyncClient(base_url=url, timeout=60) as http:
         while True:
             try:
                 await http.get("/health/live")

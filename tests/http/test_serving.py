@@ -67,7 +67,7 @@ async def test_a_stop_lets_answers_come(dsn: str) -> None:
         stopping = asyncio.ensure_future(one.__aexit__(None, None, None))
         await eventually(lambda: one.is_stopping, "it stops")
         # On connections of their own, as probes are: it still listens.
-        async with httpx.AsyncClient(base_url=one.url) as probe:
+        async with httpx.AsyncClient(base_url=one.url, timeout=60) as probe:
             ready, live, asked = [
                 await probe.get(path) for path in ("/health/ready", "/health/live", "/v1/namespaces")
             ]
@@ -115,7 +115,7 @@ async def test_a_reader_waits_as_long_as_it_prefers(dsn: str) -> None:
             assert answer.json()["paused"]
         async with HttpClient(one.url) as client:
             with pytest.raises(ReplyTimeout, match="is paused"):
-                await client.get(shop.NS, "o1", timeout=1)
+                await client.get(shop.NS, "o1", timeout=2)
 
 
 @pytest.mark.usefixtures("held")
@@ -211,7 +211,11 @@ def statuses(caplog: pytest.LogCaptureFixture) -> list[int]:
 async def test_it_says_how_it_is(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     """Alive, ready, with metrics; and a line for each request that holds nothing of it but its route."""
     caplog.set_level(logging.INFO, "progressor.http")
-    async with Engine(dsn, [shop.make()]), serving(dsn) as one, httpx.AsyncClient(base_url=one.url) as http:
+    async with (
+        Engine(dsn, [shop.make()]),
+        serving(dsn) as one,
+        httpx.AsyncClient(base_url=one.url, timeout=60) as http,
+    ):
         await http.post(ORDER, json={"item": "a-secret"}, headers={"Authorization": "Bearer a-secret"})
         await http.get("/v1/processes", params={"metadata": '{"a-secret": 1}'})
         await http.get("/a-secret")
@@ -243,7 +247,11 @@ async def test_an_address_that_is_taken_is_refused(dsn: str) -> None:
 
 async def test_probes_ask_the_database_nothing(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is away every API stays ready: a request that waits is better than none that is sent."""
-    async with Engine(dsn, [shop.make()]), serving(dsn) as one, httpx.AsyncClient(base_url=one.url) as http:
+    async with (
+        Engine(dsn, [shop.make()]),
+        serving(dsn) as one,
+        httpx.AsyncClient(base_url=one.url, timeout=60) as http,
+    ):
 
         async def away() -> Health:
             return Health(False, "PostgreSQL did not answer", 0, ())

@@ -146,11 +146,11 @@ async def test_a_stream(client: Client, one: ApiServer) -> None:
 async def test_what_is_measured(client: Client, one: ApiServer) -> None:
     """A stream is a request that lasts until it begins, not for as long as somebody reads it."""
     labels = f'method="GET",route="{PATH_OF_ROUTE}",status="200"'
-    async with opened(one) as stream, httpx.AsyncClient(base_url=one.url) as http:
+    async with opened(one) as stream, httpx.AsyncClient(base_url=one.url, timeout=60) as http:
         await stream.event()
         open_now = (await http.get("/metrics")).text
     await eventually(lambda: one._shared.watch_places.taken == 0, "it has left")
-    async with httpx.AsyncClient(base_url=one.url) as http:
+    async with httpx.AsyncClient(base_url=one.url, timeout=60) as http:
         closed = (await http.get("/metrics")).text
     counts = [
         [line for line in text.splitlines() if "http_request_ms_count" in line and labels in line]
@@ -176,7 +176,7 @@ async def test_going_on(client: Client, one: ApiServer) -> None:
 
 async def test_what_is_refused(client: Client, one: ApiServer) -> None:
     """By a problem, before a stream begins."""
-    async with httpx.AsyncClient(base_url=one.url) as http:
+    async with httpx.AsyncClient(base_url=one.url, timeout=60) as http:
         gone = await http.get(PATH.replace("/p/", "/nobody/"))
         bad = await http.get(PATH, headers={"Last-Event-ID": "now"})
         other = await http.get(PATH, headers={"Accept": "application/json"})
@@ -188,7 +188,7 @@ async def test_what_is_refused(client: Client, one: ApiServer) -> None:
 
 async def test_bounds(client: Client, one: ApiServer) -> None:
     """A caller has as many as are free beside them; one that ends makes room."""
-    async with httpx.AsyncClient(base_url=one.url) as http:
+    async with httpx.AsyncClient(base_url=one.url, timeout=60) as http:
         async with opened(one) as stream, opened(one) as second:
             await stream.event()
             await second.event()
@@ -208,7 +208,7 @@ async def test_all_places_taken(client: Client, dsn: str) -> None:
     """The next one is told to come later."""
     async with served(dsn, max_watches=1) as one, opened(one) as stream:
         await stream.event()
-        async with httpx.AsyncClient(base_url=one.url) as http:
+        async with httpx.AsyncClient(base_url=one.url, timeout=60) as http:
             refused = await http.get(PATH)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
 

@@ -173,6 +173,8 @@ async def test_two_readers_of_a_subscription(
     ):
         await eventually(lambda: (len(first.slices), len(second.slices)) == (2, 2), "two slices each")
         await work(engine)
+        # A batch is seen when its commit has been answered.
+        await eventually(lambda: len(seen) >= 18, "all events")
         await until(client.subscriptions, lambda known: all(each.behind == 0 for each in known))
     assert by_name(seen) == ALL
 
