@@ -41,7 +41,8 @@ _REDO = tasks.alias("redo")
 _REDONE_BY = (
     select(_REDO.c.task_id)
     .where(
-        _REDO.c.process_no + 0 == tasks.c.process_no,
+        # As text: a bound 0 is a bigint, and then it is not the expression of the index.
+        literal_column("redo.process_no + 0") == tasks.c.process_no,
         _REDO.c.idempotency_key == func.concat(REDO_KEY, tasks.c.task_id),
     )
     .scalar_subquery()
