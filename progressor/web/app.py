@@ -39,6 +39,7 @@ from progressor.web.pages import (
     overview,
     process,
     processes,
+    retention,
     schedules,
     sessions,
     system,
@@ -51,8 +52,8 @@ Authorize = Callable[[Request], Awaitable[Principal | None] | Principal | None]
 
 
 _ROOMS = (
-    *(overview, processes, process, changes, broken, namespaces, workers, schedules, feed),
-    *(bulks, audit, system, sessions),
+    *(overview, processes, process, changes, broken, namespaces, retention, workers),
+    *(schedules, feed, bulks, audit, system, sessions),
 )
 
 

@@ -27,6 +27,7 @@ from progressor.web.app import make_console
 from tests.acceptance.support import until
 from tests.conftest import Databases
 from tests.support import check_invariants
+from tests.web.operators import Operator
 from tests.web.orders import HIDDEN, IDLE, SEEN, made, scheduled
 from tests.web.reading import Browser
 
@@ -171,3 +172,9 @@ async def served(world: World, stack: AsyncExitStack) -> World:
     """Served by an engine."""
     await stack.enter_async_context(engine_on(world.dsn))
     return world
+
+
+@pytest.fixture
+async def operator(served: World) -> Operator:
+    """Somebody who may do everything, where an engine serves."""
+    return await Operator.of(served)

@@ -1,16 +1,18 @@
-"""Namespaces: who serves them, with which options, and their pause."""
+"""Namespaces: who serves them, with which options, their pause, and the limits of their groups."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
+from progressor.errors import InvalidRequest
 from progressor.http.server.auth.visible import namespaces_for
-from progressor.http.wire.models import plain
 from progressor.rights import Scope
-from progressor.web.page import PageRequest, Pages
+from progressor.web.page import PageProblem, PageRequest, Pages, number_of
 from progressor.web.pages.overview import SPAN
 
 pages = Pages()
+
+_GROUPS = 100
 
 
 @pages.get("/namespaces", scope=Scope.PROCESSES_READ)
@@ -23,16 +25,26 @@ async def namespaces(request: PageRequest) -> Response:
 @pages.get("/namespaces/{namespace}", scope=Scope.PROCESSES_READ)
 async def namespace(request: PageRequest, namespace: str) -> Response:
     """Return a namespace: load, options, groups, retention, schemas."""
+    return await _namespace_page(request, namespace)
+
+
+async def _namespace_page(
+    request: PageRequest, namespace: str, problem: PageProblem | None = None
+) -> Response:
     client = request.server.client
     (status,) = await client.status(namespace)
+    after = request.query_params.get("group") or None
+    groups = await client.groups(namespace, after=after, limit=_GROUPS + 1)
     return request.page(
         "namespace.html",
         namespace,
+        problem=problem,
         status=status,
         samples=await client.reader.samples([namespace], within=SPAN),
         published=await client.published(namespace),
-        groups=await client.groups(namespace),
-        retention=plain(await client.retention(namespace)),
+        groups=groups[:_GROUPS],
+        following=groups[_GROUPS - 1].name if len(groups) > _GROUPS else None,
+        kept=await client.retention(namespace),
     )
 
 
@@ -48,3 +60,19 @@ async def resume(request: PageRequest, namespace: str) -> Response:
     """Let a paused namespace go on."""
     await request.server.client.resume(namespace)
     return request.to(f"namespaces/{namespace}", "It goes on.")
+
+
+@pages.post("/namespaces/{namespace}/limit", scope=Scope.ADMIN)
+async def limit_group(request: PageRequest, namespace: str) -> Response:
+    """Let so many steps of a group run at once, or as many as the namespace says."""
+    form = request.fields
+    group, takes_back = form.get("group", ""), form.get("how") == "unset"
+    try:
+        limit = None if takes_back else number_of(form.get("limit", "").strip(), "limit")
+        await request.server.client.set_group_limit(namespace, group, limit)
+    except InvalidRequest as error:
+        return await _namespace_page(request, namespace, request.problem_of(error))
+    note = (
+        f"{group} has the limit of its namespace." if takes_back else f"{limit:,} steps of {group} at once."
+    )
+    return request.to(f"namespaces/{namespace}", note)

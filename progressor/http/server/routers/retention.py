@@ -67,7 +67,7 @@ async def set_retention(
     archive: Archived = False,
 ) -> Response:
     """Set them, whatever the code of the namespace says. A walk begins at once: what it deletes is gone."""
-    wanted = _retention(tasks, keys, events, archive=archive)
+    wanted = retention_of(tasks, keys, events, archive=archive)
     await request.server.client.set_retention(namespace, wanted)
     return Response(status_code=204)
 
@@ -100,7 +100,7 @@ async def estimate_retention(
     events: Events = None,
 ) -> Response:
     """Return an estimate from a sample of the tables; without any time, for those of the namespace."""
-    given = None if tasks is keys is events is None else _retention(tasks, keys, events)
+    given = None if tasks is keys is events is None else retention_of(tasks, keys, events)
     return bodies.shown(plain(await request.server.client.estimate_retention(namespace, given)))
 
 
@@ -117,9 +117,10 @@ async def begin_retention(request: ApiRequest, namespace: NamespaceName) -> Resp
     return Response(status_code=202)
 
 
-def _retention(
+def retention_of(
     tasks: str | None, keys: str | None, events: str | None, *, archive: bool = False
 ) -> Retention:
+    """Return the retention of these texts, None for ever; raise InvalidRequest for one that is none."""
     kept = int(events) if events is not None and events.isdecimal() else _duration(events, "events")
     times = {"tasks": _duration(tasks, "tasks"), "keys": _duration(keys, "keys")}
     return Retention(**times, events=kept, archive=archive)
