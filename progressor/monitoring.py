@@ -236,3 +236,59 @@ class Failed:
     error: str
     at: datetime
     at_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableFigures:
+    """A table of the engine: bytes with its indexes, rows as PostgreSQL counts them, its last vacuum."""
+
+    name: str
+    size: int
+    live_rows: int
+    dead_rows: int
+    vacuumed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyFigures:
+    """A standby that receives from the server; `behind` is in bytes, None if the role may not see it."""
+
+    name: str
+    state: str | None
+    sync_state: str | None
+    lag: timedelta | None
+    behind: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFigures:
+    """A replication slot, and the bytes of the write-ahead log that it keeps on the disk."""
+
+    name: str
+    is_active: bool
+    standing: str | None
+    kept: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFigures:
+    """The database as its operator looks at it.
+
+    `revision` is that of its schema. `oldest_snapshot_ms` is the age of the oldest transaction that holds
+    up VACUUM, None if the role may not see it.
+    """
+
+    server_version: str
+    started_at: datetime
+    connections: int
+    most_connections: int
+    revision: str | None
+    oldest_snapshot_ms: float | None
+    tables: tuple[TableFigures, ...]
+    standbys: tuple[StandbyFigures, ...]
+    slots: tuple[SlotFigures, ...]
+
+    @property
+    def oldest_snapshot(self) -> timedelta | None:
+        """The same age as a duration."""
+        return None if self.oldest_snapshot_ms is None else timedelta(milliseconds=self.oldest_snapshot_ms)

@@ -72,7 +72,8 @@ def doctor(
         status = report(error, machine=json)
         raise typer.Exit(_NOT_EXAMINED if status == REFUSED else status) from None
     if json:
-        print_json({"clean": outcome.is_clean, **asdict(outcome)}, machine=True)
+        invariants = [asdict(each) for each in outcome.invariants]
+        print_json({"clean": outcome.is_clean, "invariants": invariants}, machine=True)
     else:
         stdout().print(_view(outcome), soft_wrap=True)
     if not outcome.is_clean:

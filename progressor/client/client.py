@@ -26,6 +26,7 @@ from progressor.client.feed.following import Following
 from progressor.client.handle import ProcessClient, ProcessHandle
 from progressor.client.reader import Reader
 from progressor.client.results import Health, Page, TraceEntry
+from progressor.client.system import SystemReader
 from progressor.client.tokens import Tokens
 from progressor.client.transfers.put import import_of
 from progressor.client.transfers.whole import Transferring
@@ -100,6 +101,7 @@ class Client(
         self._dispatcher = Dispatcher(node, self._namespaces, Wire(codec), pools)
         self.tokens = Tokens(node)
         self.reader = Reader(node, self._dispatcher, self._namespaces)
+        self.system = SystemReader(node)
         self.watches = Watches(node, self._dispatcher, self.reader)
 
     async def __aenter__(self) -> Self:

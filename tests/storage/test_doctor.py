@@ -739,6 +739,18 @@ def test_endless_step(scene: str, tables: Tables) -> None:
     assert broken(scene, now=late + SECOND, **times) == {"running_in_time"}
 
 
+def test_within_a_time(scene: str) -> None:
+    """An examination that takes longer ends, and names what is left; nothing of that is said to hold."""
+    with psycopg.connect(scene) as connection:
+        connection.execute("LOCK TABLE progressor.running IN ACCESS EXCLUSIVE MODE")
+        report = examine(scene, within=timedelta(milliseconds=100))
+    done = [each.name for each in report.invariants]
+    assert [*done, *report.left] == [check.name for check in CHECKS]
+    assert "running_once" in report.left
+    assert not report.is_clean
+    assert examine(scene, within=timedelta(minutes=1)).is_clean
+
+
 async def test_one_snapshot(scene: str) -> None:
     """What commits while the doctor looks is not seen by half: all checks see one moment."""
     connections = SessionPool(scene, limit=1)

@@ -104,6 +104,8 @@ OTHER_STATEMENTS = {
         "register_namespace",
     ),
     *("oldest_snapshot", "longest_lease", "server_version"),
+    # Of what PostgreSQL counts.
+    *("server_figures", "table_figures", "standby_figures", "slot_figures"),
     # Of samples alone: at most a day of each namespace.
     *("note_samples", "samples"),
     *("create_token", "find_tokens", "revoke_token", "use_token", "tokens_exist"),

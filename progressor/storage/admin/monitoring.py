@@ -7,13 +7,26 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from progressor.monitoring import LoadSample, NamespaceStatus, Waiting
+from progressor.monitoring import (
+    DatabaseFigures,
+    LoadSample,
+    NamespaceStatus,
+    SlotFigures,
+    StandbyFigures,
+    TableFigures,
+    Waiting,
+)
 from progressor.rights import check_patterns, fitting
 from progressor.storage.params import hint_columns
 from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.server_identity import place_of
 from progressor.storage.postgres.transactions import Transactions
-from progressor.storage.statements import Row
+from progressor.storage.rows import record_of
+from progressor.storage.statements import Row, Transaction
+
+# Tables, standbys and slots of a look at the database, each.
+_MOST = 20
+_LISTS = ("table_figures", "standby_figures", "slot_figures")
 
 
 class LiveWorker(NamedTuple):
@@ -168,6 +181,20 @@ class Overview(Transactions):
         (row,) = await self._rows("oldest_snapshot")
         age_ms: float | None = row["age_ms"]
         return None if age_ms is None else timedelta(milliseconds=age_ms)
+
+    async def database_figures(self) -> DatabaseFigures:
+        """Return what PostgreSQL counts of the database; no table of the engine is read."""
+        lists: Transaction = {name: {"limit": _MOST} for name in _LISTS}
+        statements: Transaction = {"server_figures": {}, "oldest_snapshot": {}, **lists}
+        found = await self._transact("database_figures", statements, patience=self._patience)
+        return record_of(
+            DatabaseFigures,
+            found["server_figures"][0],
+            oldest_snapshot_ms=found["oldest_snapshot"][0]["age_ms"],
+            tables=tuple(record_of(TableFigures, row) for row in found["table_figures"]),
+            standbys=tuple(record_of(StandbyFigures, row) for row in found["standby_figures"]),
+            slots=tuple(record_of(SlotFigures, row) for row in found["slot_figures"]),
+        )
 
     async def notify(self, hints: Sequence[tuple[str, str]]) -> None:
         """Send hints, each to a channel."""

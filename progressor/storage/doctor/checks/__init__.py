@@ -6,9 +6,11 @@ Rule: a file begins with the invariant in words, then `-- Reads:` what it reads;
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -81,10 +83,15 @@ def run(
     params: Mapping[str, Any],
     *,
     most: int,
+    within: timedelta | None = None,
     schema: str = DEFAULT_SCHEMA,
 ) -> Iterator[Invariant]:
-    """Yield the result of each check, with at most `most` findings, all in one snapshot of the database."""
+    """Yield the result of each check, with at most `most` findings, all in one snapshot of the database.
+
+    Of what is not done `within` this time nothing is yielded.
+    """
     role = None
+    ends_at = math.inf if within is None else time.monotonic() + within.total_seconds()
     try:
         # Any server will do, a standby too.
         with session_setup.connect_blocking(dsn, "progressor doctor", server="any") as connection:
@@ -94,13 +101,25 @@ def run(
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             connection.execute(session_setup.SETTINGS, session_setup.UNBOUNDED_TRANSACTION)
+            _bound(connection, ends_at)
             # All rows of a cursor are wanted, so the planner must not prefer a fast first row.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
             params = {**params, "differences": _differences(connection, schema)}
             for check in checks:
+                _bound(connection, ends_at)
                 yield _looked_at(connection, check._replace(sql=in_schema(check.sql, schema)), params, most)
+    except psycopg.errors.QueryCanceled as error:
+        if within is None:
+            raise sqlstates.translated(error, role=role, needs=sqlstates.TO_LOOK) from None
     except psycopg.Error as error:
         raise sqlstates.translated(error, role=role, needs=sqlstates.TO_LOOK) from None
+
+
+def _bound(connection: psycopg.Connection[Any], ends_at: float) -> None:
+    """Have the next statement end in time: PostgreSQL cancels it."""
+    if ends_at < math.inf:
+        left = max(1, int((ends_at - time.monotonic()) * 1000))
+        connection.execute("SELECT set_config('statement_timeout', %s, TRUE)", [str(left)])
 
 
 def _differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:

@@ -1,0 +1,59 @@
+"""The system of a client: the figures of its database, the doctor's examination, and its settings.
+
+Rule: an examination has an end, and there is one at a time; settings are shown without secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+
+from pydantic import SecretStr
+
+from progressor.errors import InvalidRequest
+from progressor.monitoring import DatabaseFigures
+from progressor.node.node import Node
+from progressor.storage import schema_check
+from progressor.storage.doctor import Report, examine
+
+
+class SystemReader:
+    """The looks of one client at its system."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._examining = asyncio.Lock()
+
+    async def database(self) -> DatabaseFigures:
+        """Return what PostgreSQL counts of the database; raise StorageUnavailable if it does not answer."""
+        await self._node.connected()
+        return await self._node.storage.database_figures()
+
+    @property
+    def needed_revision(self) -> str:
+        """The revision of the schema that this release makes."""
+        return schema_check.head()
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The options of this client by their names; of a secret, only whether it is set."""
+        options = self._node.options
+        named = {name: getattr(options, name) for name in sorted(type(options).model_fields)}
+        return {name: "set" if isinstance(each, SecretStr) else each for name, each in named.items()}
+
+    async def examine(self, *, within: timedelta) -> Report:
+        """Return what the doctor's quick checks find, in a snapshot that lasts `within` this time at most.
+
+        Raise InvalidRequest while another examination runs, StorageUnavailable and SchemaMismatch.
+        """
+        if self._examining.locked():
+            raise InvalidRequest("another examination runs: ask again when it has ended")
+        async with self._examining:
+            await self._node.connected()
+            options = self._node.options
+            look = partial(
+                examine, self._node.dsn, quick=True, within=within, schema=options.database_schema
+            )
+            return await asyncio.to_thread(look, lease_age=options.lease_age)
