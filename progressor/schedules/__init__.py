@@ -6,6 +6,7 @@ from progressor.schedules.process import (
     pause as pause,
     resume as resume,
     schedules_of as schedules_of,
+    times_of as times_of,
     trigger as trigger,
 )
 from progressor.schedules.runs import ScheduleRuns as ScheduleRuns

@@ -121,10 +121,17 @@ async def backfill(process: Scheduled, span: Span) -> list[datetime]:
     many, if `until` lies in the future, or while the schedule is paused.
     """
     _refuse_paused(process)
-    until = process.now if span.until is None else span.until
-    if until > process.now:
+    times = times_of(process.state.declaration, span, now=process.now)
+    ask(process, times)
+    return times
+
+
+def times_of(declaration: Declaration, span: Span, *, now: datetime) -> list[datetime]:
+    """Return the times of the past that a backfill of this span sends; Reject if it cannot be."""
+    until = now if span.until is None else span.until
+    if until > now:
         raise Reject("until must not lie in the future: these times come by themselves")
-    timer = process.state.declaration.timer
+    timer = declaration.timer
     if timer.every is None:
         raise Reject("the schedule has no rule")
     rule = rule_of(timer.every)
@@ -137,7 +144,6 @@ async def backfill(process: Scheduled, span: Span) -> list[datetime]:
             raise Reject(f"there are more than {MOST_WAITING:,} times: give a shorter span")
         times.append(found)
         found = rule.after(found)
-    ask(process, times)
     return times
 
 

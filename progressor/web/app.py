@@ -40,6 +40,7 @@ from progressor.web.pages import (
     process,
     processes,
     retention,
+    schedule,
     schedules,
     sessions,
     system,
@@ -53,7 +54,7 @@ Authorize = Callable[[Request], Awaitable[Principal | None] | Principal | None]
 
 _ROOMS = (
     *(overview, processes, process, changes, broken, namespaces, retention, workers),
-    *(schedules, feed, bulks, audit, system, sessions),
+    *(schedules, schedule, feed, bulks, audit, system, sessions),
 )
 
 

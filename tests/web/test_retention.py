@@ -12,7 +12,7 @@ from progressor import Retention
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.monitoring import KnownRetention
 from progressor.web.app import make_console
-from progressor.web.pages.retention import typed_time
+from progressor.web.typed import typed_time
 from tests.acceptance.support import until
 from tests.web.conftest import World
 from tests.web.operators import Operator

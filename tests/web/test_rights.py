@@ -48,7 +48,7 @@ FIELDS = {
 
 def filled(route: ConsolePage, namespace: str = SEEN, process_id: str = "order-1") -> str:
     """An address of a route."""
-    path = route.path.format(namespace=namespace, process_id=process_id, bulk_id=1)
+    path = route.path.format(namespace=namespace, process_id=process_id, bulk_id=1, name="nightly")
     query = f"?namespace={namespace}" if route.path == "/bulk/new" else ""
     return path.removeprefix("/") + query
 

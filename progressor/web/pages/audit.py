@@ -11,7 +11,7 @@ from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.parameters import since_of
 from progressor.rights import Scope
 from progressor.web.page import PageRequest, Pages
-from progressor.web.pages.processes import duration_text
+from progressor.web.typed import duration_text
 
 pages = Pages()
 

@@ -17,7 +17,7 @@ from progressor.model import TaskType
 from progressor.rights import Scope
 from progressor.web.forms import repair_form
 from progressor.web.page import PageProblem, PageRequest, Pages
-from progressor.web.pages.processes import duration_text
+from progressor.web.typed import duration_text
 
 pages = Pages()
 

@@ -22,6 +22,7 @@ from progressor.rights import Scope
 from progressor.storage import TimerFilter
 from progressor.web.page import PageRequest, Pages
 from progressor.web.rendering import process_path
+from progressor.web.typed import duration_text
 
 pages = Pages()
 
@@ -53,14 +54,6 @@ class Filter(NamedTuple):
         """Return the time from which on processes were created, None for all."""
         begin, ago = check_since(since_of(duration_text(self.since)))
         return begin if ago is None else datetime.now(UTC) - ago
-
-
-def duration_text(text: str) -> str | None:
-    """Return `15m`, `3h` or `2d` as ISO 8601 has it; other texts as they are, an empty one as None."""
-    number, unit = text[:-1], text[-1:]
-    if not number.isdecimal() or unit not in "smhd":
-        return text or None
-    return f"P{number}D" if unit == "d" else f"PT{number}{unit.upper()}"
 
 
 def metadata_of(text: str) -> Any:

@@ -6,11 +6,9 @@ Rule: times are set behind an estimate of what they delete, for what a walk dele
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from progressor.config import Retention
@@ -19,14 +17,12 @@ from progressor.http.server.routers.retention import retention_of
 from progressor.monitoring import KnownRetention
 from progressor.rights import Scope
 from progressor.web.page import PageProblem, PageRequest, Pages
-from progressor.web.pages.processes import duration_text
+from progressor.web.typed import duration_text, typed_time
 
 pages = Pages()
 
 _PATH = "/namespaces/{namespace}/retention"
 _TIMES = ("tasks", "keys", "events")
-_DURATION = TypeAdapter(timedelta)
-_UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("m", timedelta(minutes=1)))
 
 
 @pages.get(_PATH, scope=Scope.PROCESSES_READ)
@@ -111,13 +107,3 @@ def _typed(known: KnownRetention) -> dict[str, Any]:
         "events": typed_time(known.events_for) if last is None else str(last),
         "archive": known.archive,
     }
-
-
-def typed_time(time: timedelta | None) -> str:
-    """Return a duration as somebody types it, 90d or 12h, exactly; empty for None."""
-    if time is None:
-        return ""
-    for letter, unit in _UNITS:
-        if not time % unit:
-            return f"{time // unit}{letter}"
-    return str(_DURATION.dump_python(time, mode="json"))

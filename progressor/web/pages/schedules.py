@@ -1,4 +1,7 @@
-"""Schedules: when each is due next, what it sends, and what it did last."""
+"""Schedules: when each is due next, what it sends, what it did last; and the times that it is to make up.
+
+Rule: a schedule belongs to the namespace that declares it, and is seen by those who see that.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ async def schedules(request: PageRequest) -> Response:
         for each in page.items:
             namespace, _, name = each.process_id.rpartition("/")
             if request.may(Scope.PROCESSES_READ, namespace):
-                state = _state_of(each)
+                state = state_of(each)
                 found.append({"namespace": namespace, "name": name, "process": each, "state": state})
     return request.page("schedules.html", "Schedules", schedules=found, following=following)
 
@@ -59,7 +62,7 @@ async def change_schedule(request: PageRequest) -> Response:
     return request.to("schedules", f"{namespace}/{name}: {how} is done.")
 
 
-def _state_of(schedule: Process[Any]) -> ScheduleState | None:
+def state_of(schedule: Process[Any]) -> ScheduleState | None:
     """Return the state of a schedule; None if it has none yet, or one that no schedule has."""
     state = schedule.state
     if state is None or isinstance(state, ScheduleState):
