@@ -23,7 +23,8 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = self.now = self.most = 0
-        save, saved_at_once = Worker._save, Worker.saved_at_once
+        save = Worker._save
+        saved_at_once, saved_with_claim = Worker.saved_at_once, Worker.saved_with_claim
 
         async def counted(worker: Worker, step: Step, *rest: Any) -> Any:
             try:
@@ -35,8 +36,14 @@ class Held:
             self._less(finished.step)
             return saved_at_once(worker, finished, since=since)
 
+        def counted_with_claim(worker: Worker, step: Step, *rest: Any, since: float) -> Any:
+            self._less(step)
+            return saved_with_claim(worker, step, *rest, since=since)
+
         monkeypatch.setattr(Worker, "_save", counted)
         monkeypatch.setattr(Worker, "saved_at_once", counted_at_once)
+        # What found no slot at once is claimed, as soon as one is free.
+        monkeypatch.setattr(Worker, "saved_with_claim", counted_with_claim)
 
     def _less(self, step: Step) -> None:
         self.now -= len(step.decision.aux_state or b"")
@@ -65,8 +72,10 @@ async def test_many_large_results(
         await start_all(engine)
         calls = (engine.client.call(NS, str(number), "grow") for number in range(COUNT))
         await asyncio.gather(*calls)
-        assert (held.now, held.most) == (0, ROOM)
-        assert engine.pools[NS]._budget.used == 0
+        # An answer that is looked up may come before its save has come back.
+        await eventually(lambda: held.now == 0, "all saves have come back")
+        assert 0 < held.most <= ROOM
+        await eventually(lambda: engine.pools[NS]._budget.used == 0, "there is room")
     check_invariants(dsn)
 
 
@@ -87,4 +96,4 @@ async def test_a_save_that_fails_makes_room(dsn: str, monkeypatch: pytest.Monkey
             await engine.client.notify(NS, str(number), "grow")
         await eventually(lambda: held.begun == COUNT, "all handlers have begun")
         await eventually(lambda: engine.pools[NS].is_idle, "and their steps have ended")
-        assert engine.pools[NS]._budget.used == 0
+        await eventually(lambda: engine.pools[NS]._budget.used == 0, "there is room")

@@ -19,16 +19,23 @@ from tests.support import NS, eventually
 
 
 class Lines(logging.Handler):
-    """The lines of the watchdog, and a signal at the first."""
+    """The lines of the watchdog, and a signal at the first of what blocks here.
+
+    `records` are of code in this file: on a machine that stood still, other code seems to have blocked.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.all: list[dict[str, Any]] = []
         self.records: list[dict[str, Any]] = []
         self.logged = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.records.append({"message": message_of(record), **vars(record)})
-        self.logged.set()
+        facts = {"message": message_of(record), **vars(record)}
+        self.all.append(facts)
+        if __file__ in f"{facts.get('at')} {facts.get('stack')}":
+            self.records.append(facts)
+            self.logged.set()
 
     def block(self) -> None:
         """Block the loop until that is logged."""
@@ -68,7 +75,7 @@ async def test_a_handler_that_blocks_is_named(dsn: str, lines: Lines, fuse: str)
         await engine.client.call(NS, "p1", "pay")
         task_id = (await engine.client.trace(NS, "p1"))[-1].task_id
         await eventually(lambda: len(lines.records) == 2, "its end is logged")
-        assert blocks.get() == before + 1
+        assert blocks.get() >= before + 1
     blocks_now, blocked = lines.records
     assert blocks_now["message"] == "handler blocks the event loop"
     assert blocked["message"] == "handler blocked the event loop"
@@ -112,4 +119,4 @@ async def test_a_loop_that_waits_is_blocked_by_nobody(lines: Lines) -> None:
     async with asyncio.timeout(30):
         await seen.wait()
     watching.stop()
-    assert lines.records == []
+    assert lines.all == []
