@@ -139,22 +139,23 @@ def test_ctrl_c_leaves_what_is_written(app: str, stored: int, dsn: str, tmp_path
     """It says how to go on, ends as commands do, and the same command does the rest."""
     command = [sys.executable, "-m", "progressor", "reencode", f"{app}:namespaces", "--database-url", dsn]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])}
-    slow = subprocess.Popen(
-        [*command, "--rate", "1"],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        new = Keyring("k2", {"k2": K2}).active_prefix
-        states = "SELECT count(*) FROM progressor.processes WHERE substr(aux_state, 1, 8) = %s"
-        while slow.poll() is None and connection.execute(states, [new]).fetchone() == (0,):
-            continue
-    slow.send_signal(signal.SIGINT)
-    _, err = slow.communicate(timeout=60)
-    assert slow.returncode == 130
+    with psycopg.connect(dsn) as other, psycopg.connect(dsn, autocommit=True) as connection:
+        # States are written before events, which nobody can write now.
+        other.execute("LOCK TABLE progressor.events IN SHARE MODE")
+        held_up = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        waiting = "SELECT FROM pg_locks WHERE relation = 'progressor.events'::regclass AND NOT granted"
+        while not connection.execute(waiting).fetchall():
+            assert held_up.poll() is None
+        held_up.send_signal(signal.SIGINT)
+        _, err = held_up.communicate(timeout=60)
+    assert held_up.returncode == 130
     assert "goes on with what is left" in err
     assert "Traceback" not in err
     done = subprocess.run(
