@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from progressor.acts import Way, acting, as_line, check_line
@@ -52,6 +52,10 @@ _LEFT = 499
 _NOTE = "progressor_note"
 _LONGEST_NOTE = 500
 _NUMBER = re.compile("[0-9]{1,19}")
+
+
+MISTYPED = (InvalidRequest, NamespaceNotFound, Refusal)
+"""The errors after which a page comes back with its filter, as it was typed."""
 
 
 class PageProblem(NamedTuple):
@@ -116,6 +120,11 @@ class PageRequest(ApiRequest):
         namespace = getattr(error, "namespace", None)
         shows = self.reads_failures(namespace)
         return PageProblem.of(error, namespaces=self.caller.namespaces, shows_failures=shows)
+
+    def problem_of_filter(self, error: Refusal | ProgressorError) -> PageProblem:
+        """Return the problem of a filter that was mistyped; a namespace that is none has no other field."""
+        found = self.problem_of(error)
+        return found if found.field else found._replace(field="namespace")
 
     def may(self, scope: Scope, namespace: str | None = None) -> bool:
         """Return whether the caller has the scope in this namespace; None: in those that it sees."""
@@ -284,7 +293,17 @@ async def of_http(request: Request, error: Any) -> Response:
     seen = PageRequest(request.scope, request.receive, request._send)  # noqa: SLF001 - as Starlette makes it
     missing = error.status_code == HTTPStatus.NOT_FOUND
     title = "There is no such page" if missing else "This page takes no such form"
-    return _problem(seen, PageProblem(HTTPStatus(error.status_code), title, "Begin at the overview."))
+    answer = _problem(seen, PageProblem(HTTPStatus(error.status_code), title, "Begin at the overview."))
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        answer.headers["Allow"] = _allowed(request.scope)
+    return answer
+
+
+def _allowed(scope: AsgiScope) -> str:
+    """Return the methods that this path takes: a form and its page are routes of their own."""
+    fitting = (each for each in scope["app"].routes if each.matches(scope)[0] is not Match.NONE)
+    methods = {method for each in fitting for method in each.methods or ()}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 async def of_defect(request: Request, error: Any) -> Response:

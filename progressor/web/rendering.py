@@ -20,7 +20,7 @@ from progressor.http.wire.models import plain
 from progressor.http.wire.paths import segment_of
 from progressor.model import Timer
 from progressor.texts import count, duration, rule_text, short, shown, visible
-from progressor.web.preferences import BrowserPreferences
+from progressor.web.preferences import BrowserPreferences, mark_of
 from progressor.web.static import known_files
 
 # Characters of a value that a page shows at once; the rest is a page of its own.
@@ -177,6 +177,7 @@ def _templates() -> Environment:
         "many": many,
         "with_code": with_code,
         "pattern": pattern_of,
+        "mark": mark_of,
         "bulk_filter": bulk_filter_of,
         "cut": cut,
         "milliseconds": milliseconds,

@@ -80,3 +80,18 @@ async def test_the_settings_say_who_one_is(world: World) -> None:
     assert page.status == 200
     assert "audit:read" in page.said
     assert "a.*, c" in page.said
+
+
+async def test_a_token_is_shown_by_its_name(world: World) -> None:
+    """In the bar and the settings, which say how the audit calls it; another caller has its own name."""
+    token, bearer = await world.client.tokens.create(
+        "anna <b>", scopes=["all"], namespaces=["*"], lifetime=None
+    )
+    browser = await world.browser(world.guarded, token=bearer.text)
+    page = await browser.get("settings")
+    assert page.said.count("token anna <b>") == 2
+    assert f"token {token.token_id}" in page.said
+    assert ("a", "title", f"token {token.token_id}") in page.attributes
+    await browser.send((await browser.get("namespaces/a.orders")).form("/pause"))
+    assert (await world.client.audit()).entries[0].actor == f"token {token.token_id}"
+    assert "anybody" in (await (await world.browser()).get("settings")).said

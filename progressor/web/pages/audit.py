@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from progressor.acts import AuditVerb
+from progressor.acts import AuditPage, AuditVerb
 from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.parameters import since_of
 from progressor.rights import Scope
-from progressor.web.page import PageRequest, Pages
+from progressor.web.page import MISTYPED, PageRequest, Pages
 from progressor.web.typed import duration_text
 
 pages = Pages()
@@ -23,9 +24,28 @@ _FIELDS = ("namespace", "process_id", "verb", "since")
 async def audit(request: PageRequest) -> Response:
     """Return a page of acts, the newest first."""
     given = {name: request.query_params.get(name, "").strip() for name in _FIELDS}
+    page, problem = AuditPage([], None), None
+    try:
+        page = await _acts(request, given)
+    except MISTYPED as error:
+        problem = request.problem_of_filter(error)
+    stated = {name: value for name, value in given.items() if value}
+    following = None if page.cursor is None else urlencode(stated | {"cursor": page.cursor})
+    return request.page(
+        "audit.html",
+        "Audit",
+        problem=problem,
+        entries=page.entries,
+        given=given,
+        verbs=list(AuditVerb),
+        following=following,
+    )
+
+
+async def _acts(request: PageRequest, given: Mapping[str, str]) -> AuditPage:
     if given["namespace"]:
         require(request.caller, Scope.AUDIT_READ, given["namespace"])
-    page = await request.server.client.audit(
+    return await request.server.client.audit(
         given["namespace"] or None,
         process_id=given["process_id"] or None,
         verb=given["verb"] or None,
@@ -33,9 +53,4 @@ async def audit(request: PageRequest) -> Response:
         namespaces=seen_by(request.caller),
         limit=_PAGE,
         cursor=request.query_params.get("cursor") or None,
-    )
-    stated = {name: value for name, value in given.items() if value}
-    following = None if page.cursor is None else urlencode(stated | {"cursor": page.cursor})
-    return request.page(
-        "audit.html", "Audit", entries=page.entries, given=given, verbs=list(AuditVerb), following=following
     )

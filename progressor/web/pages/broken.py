@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from progressor.client.failure_groups import FailureGroup
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.scopes import require
 from progressor.http.server.auth.visible import failures_for, preview_for
@@ -16,7 +18,7 @@ from progressor.http.wire.problems import INVALID_ARGS
 from progressor.model import TaskType
 from progressor.rights import Scope
 from progressor.web.forms import repair_form
-from progressor.web.page import PageProblem, PageRequest, Pages
+from progressor.web.page import MISTYPED, PageProblem, PageRequest, Pages
 from progressor.web.typed import duration_text
 
 pages = Pages()
@@ -28,12 +30,32 @@ _RATE = "50"
 async def broken(request: PageRequest) -> Response:
     """Return the groups, the largest first."""
     require(request.caller, Scope.PROCESSES_READ, None)
-    since, namespace = request.query_params.get("since", ""), request.query_params.get("namespace") or None
-    if namespace is not None:
+    given = {name: request.query_params.get(name, "").strip() for name in ("namespace", "since")}
+    groups, problem = list[FailureGroup](), None
+    try:
+        groups = await _groups(request, **given)
+    except MISTYPED as error:
+        problem = request.problem_of_filter(error)
+    stated = {name: text for name, text in given.items() if text}
+    unmuted, shows_muted = request.preferences.unmuted(groups), request.query_params.get("muted") == "show"
+    return request.page(
+        "broken.html",
+        "Broken",
+        problem=problem,
+        groups=groups if shows_muted else unmuted,
+        muted=len(groups) - len(unmuted),
+        shows_muted=shows_muted,
+        other=urlencode(stated if shows_muted else stated | {"muted": "show"}),
+        given=given,
+    )
+
+
+async def _groups(request: PageRequest, namespace: str, since: str) -> list[FailureGroup]:
+    if namespace:
         require(request.caller, Scope.ERRORS_READ, namespace)
-    found = await request.server.client.errors(namespace=namespace, since=since_of(duration_text(since)))
-    groups = failures_for(request.caller, found)
-    return request.page("broken.html", "Broken", groups=groups, since=since, namespace=namespace)
+    within = since_of(duration_text(since))
+    found = await request.server.client.errors(namespace=namespace or None, since=within)
+    return failures_for(request.caller, found)
 
 
 @pages.get("/bulk/new", scope=Scope.BULK)
@@ -47,15 +69,19 @@ async def _bulk_page(
 ) -> Response:
     namespace = given.get("namespace", "")
     require(request.caller, Scope.BULK, namespace)
-    wanted = _filter(request, namespace, given)
-    found = await request.server.client.preview_repair_all(namespace, **wanted)
+    wanted, preview = _filter(request, namespace, given), None
+    try:
+        found = await request.server.client.preview_repair_all(namespace, **wanted)
+        preview = preview_for(request.caller, namespace, found)
+    except InvalidRequest as error:
+        problem = request.problem_of(error)
     return request.page(
         "bulk_new.html",
         "Repair all that match",
         problem=problem,
         namespace=namespace,
         wanted=wanted,
-        preview=preview_for(request.caller, namespace, found),
+        preview=preview,
         rate=given.get("rate", _RATE),
         repair=repair_form(await request.server.publications.of(namespace)),
     )

@@ -32,13 +32,14 @@ async def overview(request: PageRequest) -> Response:
         _silent(request),
         _behind(request),
     )
-    seen = namespaces_for(request.caller, found)
+    seen, unmuted = namespaces_for(request.caller, found), request.preferences.unmuted(groups)
     return request.page(
         "overview.html",
         "Overview",
         namespaces=seen,
         samples=await request.server.client.reader.samples([each.name for each in seen], within=SPAN),
-        groups=groups[:_MOST_GROUPS],
+        groups=unmuted[:_MOST_GROUPS],
+        muted=len(groups) - len(unmuted),
         silent=silent,
         behind=behind,
         tiles=_Tiles(seen),

@@ -20,7 +20,7 @@ from progressor.http.wire.models import process_document
 from progressor.inputs import check_since
 from progressor.rights import Scope
 from progressor.storage import TimerFilter
-from progressor.web.page import PageRequest, Pages
+from progressor.web.page import MISTYPED, PageRequest, Pages
 from progressor.web.rendering import process_path
 from progressor.web.typed import duration_text
 
@@ -75,7 +75,25 @@ def metadata_of(text: str) -> Any:
 @pages.get("/processes", scope=Scope.PROCESSES_READ)
 async def processes(request: PageRequest) -> Response:
     """Return a page of the processes that match."""
-    wanted = Filter.of(request)
+    wanted, found, following, problem = Filter.of(request), list[dict[str, Any]](), None, None
+    try:
+        found, following = await _found(request, wanted)
+    except MISTYPED as error:
+        problem = request.problem_of_filter(error)
+    known = namespaces_for(request.caller, await request.server.client.namespaces())
+    return request.page(
+        "processes.html",
+        "Processes",
+        problem=problem,
+        found=found,
+        known=known,
+        wanted=wanted,
+        following=following,
+    )
+
+
+async def _found(request: PageRequest, wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the processes of a page, and the cursor of the next one."""
     if wanted.namespace:
         require(request.caller, Scope.PROCESSES_READ, wanted.namespace)
     reader = request.server.client.reader
@@ -100,10 +118,7 @@ async def processes(request: PageRequest) -> Response:
         )
         for each in found
     ]
-    known = namespaces_for(request.caller, await request.server.client.namespaces())
-    return request.page(
-        "processes.html", "Processes", found=shown, known=known, wanted=wanted, following=following
-    )
+    return shown, following
 
 
 @pages.get("/find", scope=Scope.PROCESSES_READ)

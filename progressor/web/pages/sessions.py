@@ -11,7 +11,7 @@ from starlette.responses import Response
 from progressor.errors import InvalidRequest
 from progressor.http.server.problems import Refusal
 from progressor.web.page import PageRequest, Pages
-from progressor.web.preferences import KEYS, LIVE, THEME, ZONE, Theme, zones
+from progressor.web.preferences import KEYS, LIVE, MUTED, THEME, ZONE, Theme, zones
 from progressor.web.session import TOKEN, keep, showing
 
 pages = Pages()
@@ -74,4 +74,6 @@ async def prefer(request: PageRequest) -> Response:
     for name, field in ((ZONE, "zone"), (THEME, "theme"), (LIVE, "live"), (KEYS, "keys")):
         if field in form:
             keep(answer, request, name, form[field])
+    if "mute" in form or "unmute" in form:
+        keep(answer, request, MUTED, request.preferences.muting(form))
     return answer

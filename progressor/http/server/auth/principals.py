@@ -15,10 +15,14 @@ REALM = 'Bearer realm="progressor"'
 
 
 class Principal(NamedTuple):
-    """A caller with its rights; `name` tells callers apart, in logs and for their rates."""
+    """A caller with its rights; `name` tells callers apart, in logs, the audit and for their rates.
+
+    `label` is how people call it, where that is not its name.
+    """
 
     name: str
     rights: Rights
+    label: str | None = None
 
     @property
     def namespaces(self) -> tuple[str, ...]:

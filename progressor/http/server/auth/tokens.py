@@ -61,7 +61,7 @@ class TokenAuthenticator:
         if token.left is not None and time.monotonic() - kept.read_at >= token.left.total_seconds():
             raise unknown("this token has ended")
         await self._note(token.token_id, kept)
-        return Principal(f"token {token.token_id}", token.rights)
+        return Principal(f"token {token.token_id}", token.rights, f"token {token.name}")
 
     async def _current(self, token_id: str) -> _CachedToken:
         kept = self._kept.get(token_id)
