@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from itertools import takewhile
 from typing import Any, Self
 from urllib.parse import urldefrag, urlencode, urljoin
 
@@ -57,6 +58,12 @@ class Page:
     def of(self, tag: str) -> list[str]:
         """The texts of all elements of this tag, piece by piece."""
         return [text for path, text in self.texts if tag in path]
+
+    def options(self, of: str) -> list[str]:
+        """What the data list of this id offers."""
+        begin = self.attributes.index(("datalist", "id", of)) + 1
+        values = takewhile(lambda each: each[:2] == ("option", "value"), self.attributes[begin:])
+        return [value for _, _, value in values]
 
     @property
     def note(self) -> str | None:

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from progressor.web.pages import namespaces
 from tests.web.conftest import World
 from tests.web.crawling import check_page
 from tests.web.orders import HIDDEN, SEEN
@@ -90,3 +91,34 @@ async def test_the_methods_of_a_path_are_named(world: World) -> None:
         answer = await browser.http.request("PUT", path)
         assert (answer.status_code, answer.headers["Allow"]) == (405, allowed), path
     assert "Allow" not in (await browser.get("nowhere")).answer.headers
+
+
+def offered(page: Page) -> list[str]:
+    """The names that the browser offers for the namespace."""
+    listed = [value for tag, name, value in page.attributes if (tag, name) == ("input", "list")]
+    assert listed == ["namespaces"]
+    assert ("datalist", "id", "namespaces") in page.attributes
+    return page.options("namespaces")
+
+
+@pytest.mark.parametrize(
+    ("path", "scope"),
+    [("processes", "processes:read"), ("broken", "errors:read"), ("audit", "audit:read")],
+)
+async def test_namespaces_are_offered(world: World, path: str, scope: str) -> None:
+    """Those that the caller may see, and no others; a filter that was mistyped offers them too."""
+    everybody, caller = (
+        await world.caller("all"),
+        await world.caller(scope, "processes:read", namespaces=["a.*"]),
+    )
+    assert {SEEN, HIDDEN} <= set(offered(await everybody.get(path)))
+    for query in ("", f"?namespace={SEEN}", "?namespace=a.oders"):
+        assert offered(await caller.get(path + query)) == ["a.idle", SEEN]
+
+
+async def test_so_many_namespaces_are_offered_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page stays small, however many there are."""
+    monkeypatch.setattr(namespaces, "_MOST_OFFERED", 1)
+    assert len(offered(await (await world.browser()).get("processes"))) == 1

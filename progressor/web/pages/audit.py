@@ -12,6 +12,7 @@ from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.parameters import since_of
 from progressor.rights import Scope
 from progressor.web.page import MISTYPED, PageRequest, Pages
+from progressor.web.pages.namespaces import offered_namespaces
 from progressor.web.typed import duration_text
 
 pages = Pages()
@@ -37,6 +38,7 @@ async def audit(request: PageRequest) -> Response:
         problem=problem,
         entries=page.entries,
         given=given,
+        offered=await offered_namespaces(request, Scope.AUDIT_READ),
         verbs=list(AuditVerb),
         following=following,
     )

@@ -19,6 +19,7 @@ from progressor.model import TaskType
 from progressor.rights import Scope
 from progressor.web.forms import repair_form
 from progressor.web.page import MISTYPED, PageProblem, PageRequest, Pages
+from progressor.web.pages.namespaces import offered_namespaces
 from progressor.web.typed import duration_text
 
 pages = Pages()
@@ -47,6 +48,7 @@ async def broken(request: PageRequest) -> Response:
         shows_muted=shows_muted,
         other=urlencode(stated if shows_muted else stated | {"muted": "show"}),
         given=given,
+        offered=await offered_namespaces(request, Scope.ERRORS_READ),
     )
 
 

@@ -13,6 +13,14 @@ from progressor.web.pages.overview import SPAN
 pages = Pages()
 
 _GROUPS = 100
+# Names that a browser offers while a namespace is typed: more would be no help, and a slow page.
+_MOST_OFFERED = 500
+
+
+async def offered_namespaces(request: PageRequest, scope: Scope) -> list[str]:
+    """Return names to offer where a namespace is typed: those in which the caller has this scope."""
+    found = await request.server.client.namespaces()
+    return [each.name for each in found if request.may(scope, each.name)][:_MOST_OFFERED]
 
 
 @pages.get("/namespaces", scope=Scope.PROCESSES_READ)

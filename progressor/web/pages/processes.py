@@ -14,13 +14,13 @@ from starlette.responses import Response
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
 from progressor.http.server.auth.scopes import require, seen_by
-from progressor.http.server.auth.visible import namespaces_for
 from progressor.http.server.parameters import since_of
 from progressor.http.wire.models import process_document
 from progressor.inputs import check_since
 from progressor.rights import Scope
 from progressor.storage import TimerFilter
 from progressor.web.page import MISTYPED, PageRequest, Pages
+from progressor.web.pages.namespaces import offered_namespaces
 from progressor.web.rendering import process_path
 from progressor.web.typed import duration_text
 
@@ -80,13 +80,12 @@ async def processes(request: PageRequest) -> Response:
         found, following = await _found(request, wanted)
     except MISTYPED as error:
         problem = request.problem_of_filter(error)
-    known = namespaces_for(request.caller, await request.server.client.namespaces())
     return request.page(
         "processes.html",
         "Processes",
         problem=problem,
         found=found,
-        known=known,
+        offered=await offered_namespaces(request, Scope.PROCESSES_READ),
         wanted=wanted,
         following=following,
     )
