@@ -68,8 +68,8 @@ INSERT INTO progressor.samples (
 )
 SELECT
     namespace_no, date_trunc('minute', now()) - minute * interval '1 minute',
-    greatest(0, 12 - minute / 5), greatest(0, 30 * sin(minute / 11.0))::integer, 0,
-    (3 + 2 * sin(minute / 3.0))::integer, (90 + 40 * sin(minute / 7.0))::integer + 13 * (minute % 5),
+    greatest(0, 42 - minute), greatest(0, 30 * sin(minute / 11.0))::integer, 0,
+    (3 + 2 * sin(minute / 3.0))::integer, (9000 + 2500 * sin(minute / 7.0))::integer + 700 * (minute % 5),
     100, '2 s'
 FROM progressor.namespaces CROSS JOIN generate_series(1, 59) AS minute
 WHERE name = 'shop.customer' ON CONFLICT DO NOTHING
@@ -121,26 +121,24 @@ def _execute(dsn: str, sql: Any) -> None:
         connection.execute(sql)
 
 
-async def pages(client: Client) -> dict[str, str]:
-    """The pages by the names of their pictures."""
+async def addresses(client: Client) -> dict[str, str]:
+    """The addresses of the pages, by the names of their pictures."""
     broken = (await client.search(namespace=NAMESPACE, status="error", limit=1)).items[0]
-    busy = max(
-        (await client.search(namespace=NAMESPACE, limit=200)).items, key=lambda each: each.last_event_id
-    )
-    filtered = f"bulk/new?namespace={NAMESPACE}&detail_like=%25limit is%25"
+    found = (await client.search(namespace=NAMESPACE, limit=200)).items
+    busy = max(found, key=lambda each: each.last_event_id)
     return {
         "overview": "",
         "processes": "processes",
         "process": f"processes/{NAMESPACE}/{busy.process_id}",
         "process-broken": f"processes/{NAMESPACE}/{broken.process_id}",
         "broken": "broken",
+        "bulk-new": f"bulk/new?namespace={NAMESPACE}&detail_like=%25limit is%25",
+        "bulks": "bulk",
         "namespaces": "namespaces",
         "namespace": f"namespaces/{NAMESPACE}",
         "workers": "workers",
         "schedules": "schedules",
         "feed": "feed",
-        "bulks": "bulk",
-        "bulk-new": filtered,
         "audit": "audit",
         "system": "system",
         "settings": "settings",
@@ -190,7 +188,8 @@ async def main(only: list[str]) -> None:
         console = make_console(reader, access=Authenticator(reader.tokens, AccessOptions()))
         server = ApiServer(reader, console, host="127.0.0.1", port=0, what="console")
         await stack.enter_async_context(server)
-        wanted = {k: v for k, v in (await pages(engine.client)).items() if not only or k in only}
+        found = await addresses(engine.client)
+        wanted = {name: path for name, path in found.items() if not only or name in only}
         browser = await stack.enter_async_context(opened())
         await take_all(browser, f"{server.url}/", token, wanted)
 

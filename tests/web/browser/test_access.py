@@ -22,6 +22,16 @@ _UNREACHABLE = """
   .filter((each) => each.tabIndex < 0 && each.type !== "hidden")
   .map((each) => each.outerHTML)
 """
+# A narrow screen shows the name of a column before each value.
+_UNLABELLED = """
+() => [...document.querySelectorAll("main table")].flatMap((table) => {
+  const heads = [...table.querySelectorAll("thead th")];
+  const shown = (head) => head.querySelector(".hidden") ? undefined : head.textContent.trim();
+  return [...table.querySelectorAll("tbody td")]
+    .filter((each) => each.dataset.label !== shown(heads[each.cellIndex]))
+    .map((each) => each.outerHTML);
+})
+"""
 
 
 @pytest.fixture
@@ -34,6 +44,8 @@ def lines(tables: Tables) -> None:
     )
 
 
+# It looks at twenty pages: minutes, on a machine that does much else.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
 async def test_no_page_shuts_anybody_out(
     windows: Windows, lines: None, width: int, theme: Literal["light", "dark"]
@@ -46,6 +58,7 @@ async def test_no_page_shuts_anybody_out(
         assert found.violations_count == 0, f"{path}: {found.generate_report()}"
         assert not await tab.page.evaluate(_TOO_WIDE), f"{path} is too wide"
         assert await tab.page.evaluate(_UNREACHABLE) == [], path
+        assert await tab.page.evaluate(_UNLABELLED) == [], path
         drawn = await tab.page.locator("main svg").count()
         assert drawn == 0 or await tab.page.locator("main details table").count() > 0, path
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.web.browser.conftest import Tab
 from tests.web.orders import SEEN
 from tests.web.test_crawling import PLACES
@@ -36,6 +38,8 @@ async def test_all_pages(tab: Tab) -> None:
     await tab.check()
 
 
+# It presses some thirty buttons: minutes, on a machine that does much else.
+@pytest.mark.timeout(900)
 async def test_all_actions(tab: Tab) -> None:
     """Each form of each page, by each of its buttons, works as a browser sends it."""
     pressed: list[str] = []
