@@ -29,7 +29,8 @@ from progressor.deployment.standalone import Standalone, zombie_collector_apart
 from tests.crash import points
 from tests.crash.ledger import CLIENT_OPTIONS, OPTIONS
 
-SHORT = timedelta(seconds=1)
+# Long enough for a reader that lives on a busy machine.
+SHORT = timedelta(seconds=3)
 NAMES = ("a", "b", "c", "d", "e")
 TABLES = """
 CREATE TABLE public.noted (at bigserial, reader text, account text, n bigint);

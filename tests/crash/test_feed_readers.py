@@ -61,7 +61,7 @@ def playing(role: str, dsn: str, point: str | None = None, nth: int = 1) -> Iter
 async def die(role: str, dsn: str, point: str, nth: int) -> None:
     """Run an OS process until it dies at the point; anything else is an error of the test."""
     with playing(role, dsn, point, nth) as mortal:
-        await asyncio.to_thread(mortal.join, 30)
+        await asyncio.to_thread(mortal.join, 60)
         assert mortal.exitcode == points.DEAD, f"the point {point} was not reached"
 
 
