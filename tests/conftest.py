@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from progressor.errors import StorageUnavailable
@@ -32,6 +33,12 @@ from tests.support import NS, Tables, check_invariants
 _URL = "PROGRESSOR_TEST_DATABASE_URL"
 _HOME = "PROGRESSOR_TEST_HOME"
 _made_home = pytest.StashKey[Path]()
+
+# An example takes as long as the machine does.
+settings.register_profile(
+    "any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -371,7 +371,7 @@ async def bulk(known: str, simple: bool, redo: bool) -> Bulk:
 
 
 async def finished(client: Client, bulk: Bulk) -> Bulk:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             found = await client.bulk(bulk.bulk_id)
             if found.status.is_final:
@@ -381,7 +381,7 @@ async def finished(client: Client, bulk: Bulk) -> Bulk:
 
 async def begins(client: Client, bulk: Bulk, repairs: int) -> None:
     """Wait until a bulk has begun so many."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             if (await client.bulk(bulk.bulk_id)).begun >= repairs:
                 return

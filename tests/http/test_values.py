@@ -92,7 +92,8 @@ def _values(entry: TraceEntry) -> list[Any]:
 
 
 several = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
