@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, and_, case, func, literal_column, select, text
+from sqlalchemy import Select, case, func, literal_column, select, text
 
 from progressor.inputs import REDO_KEY
 from progressor.model import Event, TaskStatus, TaskType, shown_id
@@ -22,19 +22,24 @@ _IS_BROKEN = (
 )
 
 
-_FIRST = schedule.alias("first")
-# A timer behind an earlier one that can be claimed waits for its own time.
-_IS_BLOCKED = case(
-    (
-        schedule.c.claimable.is_(False),
-        ~select(_FIRST.c.task_id)
-        .where(
-            literal_column("first.process_no + 0") == tasks.c.process_no,
-            text("first.task_type IN ('timeout', 'remove') AND first.claimable"),
-        )
-        .exists(),
+# Each look-up a subquery with one row: joined, a deep mailbox would be read whole for every task.
+_WAITS, _FIRST = schedule.alias("waits"), schedule.alias("first")
+_IS_CLAIMABLE = (
+    select(_WAITS.c.claimable)
+    .where(_WAITS.c.process_no == tasks.c.process_no, _WAITS.c.task_id == tasks.c.task_id)
+    .scalar_subquery()
+)
+_CLAIMABLE_TIMER = (
+    select(_FIRST.c.task_id)
+    .where(
+        literal_column("first.process_no + 0") == tasks.c.process_no,
+        text("first.task_type IN ('timeout', 'remove') AND first.claimable"),
     )
-).label("is_blocked")
+    .limit(1)
+    .scalar_subquery()
+)
+# A timer behind an earlier one that can be claimed waits for its own time.
+_IS_BLOCKED = case((_IS_CLAIMABLE.is_(False), _CLAIMABLE_TIMER.is_(None))).label("is_blocked")
 
 _REDO = tasks.alias("redo")
 # By the whole key of the index, as statements look for the task of a key.
@@ -61,12 +66,7 @@ def tasks_of(of: TraceRange) -> Select[Any]:
     columns = [tasks.c[name] for name in TaskRow.__dataclass_fields__ if name not in _MADE]
     found = (
         select(*columns, tasks.c.process_no, _IS_BLOCKED, _IS_BROKEN, _REDONE_BY)
-        .join_from(
-            tasks,
-            schedule,
-            and_(schedule.c.process_no == tasks.c.process_no, schedule.c.task_id == tasks.c.task_id),
-            isouter=True,
-        )
+        .select_from(tasks)
         .where(tasks.c.process_no == process_no, tasks.c.task_id > of.after)
         .order_by(tasks.c.task_id.asc() if of.last is None else tasks.c.task_id.desc())
         .limit(of.limit if of.last is None else of.last)
