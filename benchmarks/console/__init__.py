@@ -1,0 +1,1 @@
+"""The console over a large database: how long each of its pages takes."""
