@@ -18,7 +18,7 @@ from benchmarks.chaos.run import Options, carry_out
 
 # A loss takes a good part of the minute.
 _QUICK_KINDS = tuple(kind for kind in WEIGHTS if kind not in LOSSES)
-_QUICK_SECONDS, _QUICK_PAUSE, _QUICK_SETTLE = 20.0, 0.7, 40.0
+_QUICK_SECONDS, _QUICK_PAUSE, _QUICK_SETTLE = 20.0, 0.7, 90.0
 
 
 def main() -> int:

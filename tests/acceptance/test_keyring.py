@@ -263,8 +263,10 @@ async def test_a_missing_key_breaks_at_once_and_is_repaired(
         await engine.client.start(NS, "p", ["sesame"])
         await engine.client.call(NS, "p", "add", "open")
         if kind == "later":
-            await engine.client.set_timer(NS, "p", after=timedelta(milliseconds=50))
+            await engine.client.set_timer(NS, "p", after=timedelta(days=1))
             await engine.client.pause(NS)
+            run(dsn, "UPDATE progressor.schedule SET scheduled_time = now()")
+            run(dsn, "UPDATE progressor.tasks SET scheduled_time = now() WHERE task_type = 'timeout'")
     caplog.set_level(logging.DEBUG)
     async with Engine(dsn, [vault(ONE)]) as engine:
         await engine.client.resume(NS)

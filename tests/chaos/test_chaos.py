@@ -20,6 +20,8 @@ from tests.model.profiles import DEEP
 
 ROOT = Path(__file__).parents[2]
 BOUND_SECONDS = 300
+# The bound is that of the run: its report says more than the end of a test.
+pytestmark = pytest.mark.timeout(BOUND_SECONDS + 60)
 
 
 def chaos(report: Path, *options: str) -> tuple[int, dict[str, Any]]:

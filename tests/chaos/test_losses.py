@@ -16,8 +16,9 @@ from benchmarks.chaos.ledger import ACCOUNTS, STEADY
 from benchmarks.chaos.losses import LOSSES, Lost
 from benchmarks.chaos.walks import SweptRows
 from progressor import TaskStatus
-from tests.chaos.test_chaos import chaos
+from tests.chaos.test_chaos import BOUND_SECONDS, chaos
 
+pytestmark = pytest.mark.timeout(BOUND_SECONDS + 60)
 DONE = ("finished", b'{"nonce": "n"}')
 WAITING = ("waiting", None)
 

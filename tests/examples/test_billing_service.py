@@ -11,7 +11,7 @@ import pytest
 from tests import postgres
 
 ROOT = Path(__file__).parents[2]
-BOUND_SECONDS = 120
+BOUND_SECONDS = 200
 
 
 def test_the_tests_of_the_billing_service_pass(server: str) -> None:

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.linearizability.callers import Object
 from benchmarks.linearizability.histories import Operation
 from benchmarks.linearizability.nemesis import FAULTS, Loss
@@ -21,6 +23,8 @@ from tests import postgres
 
 ROOT = Path(__file__).parents[2]
 BOUND_SECONDS = 300
+# The bound is that of the run: its report says more than the end of a test.
+pytestmark = pytest.mark.timeout(BOUND_SECONDS + 60)
 # So few that a slow machine has them, so many that they say something.
 KNOWN = 100
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class Shown(NamedTuple):

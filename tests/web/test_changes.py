@@ -229,7 +229,7 @@ async def test_an_answer_that_is_late(operator: Operator, monkeypatch: pytest.Mo
     await operator.world.client.pause(SEEN)
     await operator.world.client.pause(SCHEDULES)
     for module in (changes, schedules):
-        monkeypatch.setattr(module, "PATIENCE", timedelta(milliseconds=200))
+        monkeypatch.setattr(module, "PATIENCE", timedelta(seconds=2))
     page = await operator.get(ONE)
     page = await operator.send(page.form("/call", name="echo"), "call", args="1")
     assert page.note == "echo was accepted, and is under way."
