@@ -171,7 +171,7 @@ async def test_an_outage_is_a_few_lines_of_log(
     private: Server, mode: Options, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is away, where, and why, when it begins; for how long, when it is over; nothing for each try."""
-    monkeypatch.setattr(outages, "_CALM", 0.5)
+    monkeypatch.setattr(outages, "_CALM", 2.0)
     caplog.set_level(logging.INFO, logger="progressor")
     scripted = Scripted("bank.log")
     options: dict[str, Any] = {"heartbeat_interval": SECOND / 10, **mode}

@@ -114,6 +114,8 @@ async def test_callers_inside_a_stopping_engine(dsn: str, mode: Options) -> None
     ) as engine:
         starting = asyncio.create_task(engine.client.start(NS, "p", act, idempotency_key="k"))
         await first.gates["g"].entered()
+        # A handler may begin before its request is accepted.
+        await until(lambda: engine.client.search(namespace=NS), lambda page: page.items)
     with pytest.raises(ReplyTimeout) as caught:
         await starting
     assert caught.value.idempotency_key == "k"

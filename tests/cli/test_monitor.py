@@ -49,7 +49,7 @@ async def _asked(monitor: Monitor, page: str) -> tuple[int, dict[str, object]]:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
