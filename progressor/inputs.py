@@ -25,6 +25,8 @@ MAX_TIMERS: Final = 32
 """The most timers of one process."""
 HIGHEST_PRIORITY: Final = 10
 """The highest priority of a request, each step of which is worth a minute of waiting; -10 is the lowest."""
+LONGEST_PATTERN: Final = 1000
+"""Characters of a pattern for the details of broken processes."""
 LAST_ID: Final = 2**63 - 1
 """The largest bigint of PostgreSQL."""
 DEFAULT_TIMER: Final = "default"
@@ -42,6 +44,8 @@ REDO_KEY: Final = f"{RESERVED}redo:"
 """The beginning of the key of a request that runs an ended task again; the id of that task follows."""
 _TASK_NUMBER = re.compile("-?[0-9]{1,19}")
 _NAMESPACE = re.compile(NAMESPACE_PATTERN)
+# A backslash at the end that escapes nothing: LIKE refuses such a pattern.
+_ENDS_ESCAPING = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 # Names; the text of an error lists no more.
 _MOST_SHOWN = 10
 # Names; each comparison costs some microseconds, and there may be any number of names.
@@ -264,3 +268,15 @@ def check_timer(name: object) -> str:
             "the name of a timer must be valid Unicode, without NUL characters", field="timer"
         )
     return name
+
+
+def check_bulk_filter(detail_like: str | None, handler: str | None) -> None:
+    """Raise InvalidRequest for a filter of a bulk that no broken process could match."""
+    if detail_like is not None:
+        check_text("detail_like", detail_like, limit=LONGEST_PATTERN)
+        if _ENDS_ESCAPING.search(detail_like):
+            raise InvalidRequest(
+                "detail_like must not end with a backslash that escapes nothing", field="detail_like"
+            )
+    if handler is not None:
+        check_text("handler", handler)

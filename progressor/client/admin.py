@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from progressor.acts import MOST_ENTRIES, AuditPage, AuditVerb, check_filter, check_line, reason_of_block
 from progressor.client.dispatch.dispatcher import namespace_not_found
-from progressor.client.failure_groups import FailureGroup, grouped
+from progressor.client.failure_groups import FailureGroup
+from progressor.client.reader import Reader
 from progressor.client.results import Published
 from progressor.config import MOST_OF_A_GROUP, Retention, check_deleting, check_retention
 from progressor.errors import NamespaceInUse
@@ -33,6 +34,7 @@ class AdminMethods:
     """The operator's methods of Client."""
 
     _node: Node
+    reader: Reader
 
     async def pause(self, namespace: str, reason: str | None = None) -> None:
         """Begin no more steps of a namespace; what runs finishes, requests are still accepted and wait.
@@ -230,12 +232,4 @@ class AdminMethods:
         Raise InvalidRequest if `since` is a negative duration or a time without tzinfo, and
         NamespaceNotFound if `namespace` is not known.
         """
-        begin, ago = check_since(since)
-        if namespace is not None:
-            check_namespace(namespace)
-        await self._node.connected()
-        known = await self._node.storage.known_namespaces(namespace)
-        if namespace is not None and not known:
-            raise await namespace_not_found(self._node, namespace)
-        found = [await self._node.storage.failed(each.name, since=begin, ago=ago) for each in known]
-        return grouped(failure for failures in found for failure in failures)
+        return await self.reader.failures(namespace, since=since)

@@ -6,7 +6,6 @@ Rule: nothing is repaired here. A bulk runner repairs in the background, whereve
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,10 +15,11 @@ from pydantic_core import to_json
 from progressor.acts import AuditVerb
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.dispatch.dispatcher import Dispatcher
+from progressor.client.reader import Reader
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.codecs.codec import ANY_PROCESS
 from progressor.errors import BulkNotFound, InvalidRequest
-from progressor.inputs import LAST_ID, check_count, check_namespace, check_text
+from progressor.inputs import LAST_ID, check_bulk_filter, check_count
 from progressor.model import TaskType
 from progressor.node.node import Node
 from progressor.rights import check_patterns
@@ -27,9 +27,6 @@ from progressor.storage import NewBulk
 
 MOST_BULKS = 1000
 LEAST_RATE, MOST_RATE = 1 / 3600, 1000.0
-LONGEST_PATTERN = 1000
-# A backslash at the end that escapes nothing: LIKE refuses such a pattern.
-_ENDS_ESCAPING = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 
 
 class BulkRepairing:
@@ -37,6 +34,7 @@ class BulkRepairing:
 
     _node: Node
     _dispatcher: Dispatcher
+    reader: Reader
 
     async def repair_all(
         self,
@@ -57,7 +55,7 @@ class BulkRepairing:
         used before for the same bulk returns that bulk. Raise InvalidRequest if the key was used for
         another bulk, or if `simple` has args, and NamespaceNotFound.
         """
-        _check_filter(detail_like, handler)
+        check_bulk_filter(detail_like, handler)
         if simple and args is not None:
             raise InvalidRequest("a simple repair runs no handler, so it takes no args", field="args")
         pace = _pace(rate)
@@ -98,10 +96,7 @@ class BulkRepairing:
 
         Raise NamespaceNotFound if the namespace is not known.
         """
-        check_namespace(namespace)
-        _check_filter(detail_like, handler)
-        await self._node.connected()
-        await self._dispatcher.check_namespace(namespace)
+        await self.reader.check_preview(namespace, detail_like=detail_like, handler=handler)
         return await self._node.storage.preview_bulk(namespace, detail_like=detail_like, handler=handler)
 
     async def bulk(self, bulk_id: int) -> Bulk:
@@ -132,17 +127,6 @@ class BulkRepairing:
         await self._node.connected()
         await self._node.storage.stop_bulk(bulk_id, act=self._node.act(AuditVerb.STOP_BULK))
         return await self.bulk(bulk_id)
-
-
-def _check_filter(detail_like: str | None, handler: str | None) -> None:
-    if detail_like is not None:
-        check_text("detail_like", detail_like, limit=LONGEST_PATTERN)
-        if _ENDS_ESCAPING.search(detail_like):
-            raise InvalidRequest(
-                "detail_like must not end with a backslash that escapes nothing", field="detail_like"
-            )
-    if handler is not None:
-        check_text("handler", handler)
 
 
 def _pace(rate: object) -> timedelta:

@@ -7,8 +7,8 @@ numbers, ids, quoted values.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from progressor.monitoring import Failed
@@ -72,19 +72,16 @@ def pattern_of(message: str) -> str:
 
 def grouped(failures: Iterable[Failed]) -> list[FailureGroup]:
     """Return failures in their groups, the largest first."""
-    groups: dict[tuple[str, str, str, str], FailureGroup] = {}
+    kinds: dict[tuple[str, str, str, str], list[Failed]] = {}
     for each in failures:
         key = (each.namespace, each.status, each.handler, normalised(each.error))
-        known = groups.get(key)
-        if known is None:
-            groups[key] = FailureGroup(*key, 1, each.at_least, each.at, each.at, each.process_id)
-            continue
-        is_last = each.at >= known.last_seen
-        groups[key] = replace(
-            known,
-            count=known.count + 1,
-            first_seen=min(known.first_seen, each.at),
-            last_seen=max(known.last_seen, each.at),
-            process_id=each.process_id if is_last else known.process_id,
-        )
-    return sorted(groups.values(), key=lambda group: (-group.count, group.namespace, group.handler))
+        kinds.setdefault(key, []).append(each)
+    groups = [_group_of(key, found) for key, found in kinds.items()]
+    return sorted(groups, key=lambda group: (-group.count, group.namespace, group.handler))
+
+
+def _group_of(key: tuple[str, str, str, str], found: Sequence[Failed]) -> FailureGroup:
+    moments = [each.at for each in found]
+    last = max(moments)
+    example = [each.process_id for each in found if each.at == last][-1]
+    return FailureGroup(*key, len(found), found[0].at_least, min(moments), last, example)

@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, NamedTuple, get_args
 
-from progressor.client.dispatch.dispatcher import Dispatcher, not_answered
+from progressor.bulks import BulkPreview
+from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found, not_answered
+from progressor.client.failure_groups import FailureGroup, grouped
 from progressor.errors import HistoryTruncated, InvalidRequest, ProcessNotFound
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace
@@ -20,9 +22,11 @@ from progressor.handlers.process import Process
 from progressor.inputs import (
     LAST_ID,
     HistoryRange,
+    check_bulk_filter,
     check_count,
     check_moment,
     check_namespace,
+    check_since,
     check_text,
     names_like,
 )
@@ -34,7 +38,23 @@ from progressor.model import (
 )
 from progressor.monitoring import LoadSample
 from progressor.node.node import Node
-from progressor.storage import MOST_ITEMS, ROOM, TaskRef, TaskRow, TimerFilter, TraceRange, Wanted
+from progressor.storage import (
+    MOST_FAILED,
+    MOST_ITEMS,
+    ROOM,
+    TaskRef,
+    TaskRow,
+    TimerFilter,
+    TraceRange,
+    Wanted,
+)
+
+# Processes that a look reads before it asks how rare their metadata are; so many are rare.
+_FIRST_LOOKS, _RARE = 1000, 5000
+# Failures that are looked at in each namespace, however many namespaces there are.
+_FEWEST_FAILED = 50
+# Most timers that a look reads have never failed.
+_COST_OF_A_TIMER = 5
 
 
 class Part(NamedTuple):
@@ -194,6 +214,57 @@ class Reader:
         await self._node.connected()
         return await self._node.storage.samples(namespaces, within=within)
 
+    async def failures(
+        self,
+        namespace: str | None,
+        *,
+        since: datetime | timedelta | None,
+        namespaces: Sequence[str] | None = None,
+        most: int = MOST_FAILED,
+        looks: int | None = None,
+    ) -> list[FailureGroup]:
+        """Return failures in groups, the largest first, of the namespaces that these patterns fit.
+
+        Look at `most` of each kind in each of them. With `looks`, look at about so many in all, few of
+        which are timers. Raise InvalidRequest and NamespaceNotFound as `Client.errors`.
+        """
+        begin, ago = check_since(since)
+        if namespace is not None:
+            check_namespace(namespace)
+        await self._node.connected()
+        storage = self._node.storage
+        if namespace is None:
+            fitting = await storage.namespaces_fitting(namespaces)
+            names = await storage.namespace_names() if fitting is None else fitting
+        elif await storage.namespace(namespace) is None:
+            raise await namespace_not_found(self._node, namespace)
+        else:
+            names = (namespace,)
+        timers = most
+        if looks is not None:
+            most = min(most, max(_FEWEST_FAILED, looks // max(1, len(names))))
+            timers = max(_FEWEST_FAILED, most // _COST_OF_A_TIMER)
+        found = await storage.failed(names, since=begin, ago=ago, most=most, most_timers=timers)
+        return grouped(found)
+
+    async def preview_newest(
+        self, namespace: str, *, detail_like: str | None, handler: str | None, looks: int, most: int
+    ) -> BulkPreview:
+        """Return a preview of a bulk as `Client.preview_repair_all`, which comes soon however many match.
+
+        It counts up to `most`, among the newest `looks` broken processes.
+        """
+        await self.check_preview(namespace, detail_like=detail_like, handler=handler)
+        wanted = {"detail_like": detail_like, "handler": handler}
+        return await self._node.storage.preview_newest(namespace, **wanted, looks=looks, most=most)
+
+    async def check_preview(self, namespace: str, *, detail_like: str | None, handler: str | None) -> None:
+        """Raise InvalidRequest for a filter that no process could match, and NamespaceNotFound."""
+        check_namespace(namespace)
+        check_bulk_filter(detail_like, handler)
+        await self._node.connected()
+        await self._dispatcher.check_namespace(namespace)
+
     async def search(
         self,
         *,
@@ -208,8 +279,13 @@ class Reader:
         cursor: str | None,
         states: bool = True,
         room: int = ROOM,
+        looks: int | None = None,
     ) -> tuple[list[Snapshot], str | None]:
-        """Return a page of processes, with their states or without, and the cursor of the next page."""
+        """Return a page of processes, with their states or without, and the cursor of the next page.
+
+        With `looks`, look at no more processes than that: a page may then be short, or empty, and have a
+        cursor.
+        """
         if namespace is not None:
             check_namespace(namespace)
         if status is not None and status not in tuple(ProcessStatus):
@@ -232,10 +308,32 @@ class Reader:
             states=states,
             room=room,
         )
-        snapshots, following = await (await self._node.reads()).search(wanted, limit=limit, cursor=cursor)
+        if looks is None:
+            found = await (await self._node.reads()).search(wanted, limit=limit, cursor=cursor)
+        else:
+            found = await self._looked(wanted, limit=limit, cursor=cursor, looks=looks)
+        snapshots, following = found
         if not snapshots and namespace is not None:
             await self._dispatcher.check_namespace(namespace)
         return snapshots, following
+
+    async def _looked(
+        self, wanted: Wanted, *, limit: int, cursor: str | None, looks: int
+    ) -> tuple[list[Snapshot], str | None]:
+        """Return a page of the next processes that match, of so many that are looked at in their order.
+
+        What is rare is found by its metadata instead, so far back as it may be.
+        """
+        browsing, reads = self._node.browsing, await self._node.reads()
+        walk = await browsing.browse(wanted, cursor=cursor, looks=min(looks, _FIRST_LOOKS), room=limit + 1)
+        if walk.end is not None and wanted.metadata:
+            rare = await reads.with_metadata(wanted.metadata, most=_RARE + 1)
+            if len(rare) <= _RARE:
+                return await reads.among(wanted, rare, limit=limit, cursor=cursor)
+        if walk.end is not None and looks > _FIRST_LOOKS:
+            walk = await browsing.browse(wanted, cursor=cursor, looks=looks, room=limit + 1)
+        snapshots, following = await reads.among(wanted, walk.process_nos, limit=limit, cursor=cursor)
+        return snapshots, following or walk.end
 
 
 def _is_whole(found: Sequence[Event], wanted: HistoryRange, snapshot: Snapshot, room: int | None) -> bool:

@@ -24,6 +24,7 @@ from progressor.node.watcher import Watcher
 from progressor.release import VERSION
 from progressor.storage import (
     Batcher,
+    Browsing,
     Hints,
     Kind,
     Outbox,
@@ -89,6 +90,7 @@ class Node:
         self.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
         self.outbox = Outbox(self._connections, patience=options.patience, outage=self.storage.outage)
+        self.browsing = Browsing(self._connections, patience=options.patience, outage=self.storage.outage)
         self.courier = Courier(self.outbox, self._work_waits, self.wakes_behind)
         self.watcher = self._made_watcher()
         self.feed_rung = asyncio.Event()

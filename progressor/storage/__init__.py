@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from progressor.storage.admin.archiving import Batch as Batch
     from progressor.storage.admin.bulks import NewBulk as NewBulk, RunningBulks as RunningBulks
     from progressor.storage.admin.monitoring import LiveWorker as LiveWorker
-    from progressor.storage.admin.namespaces import Left as Left
+    from progressor.storage.admin.namespaces import MOST_FAILED as MOST_FAILED, Left as Left
     from progressor.storage.admin.reencoding import (
         Found as Found,
         Renewal as Renewal,
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         Clock as Clock,
         virtual_sessions as virtual_sessions,
     )
+    from progressor.storage.queries.browsing import Browsing as Browsing
     from progressor.storage.queries.criteria import (
         MOST_ITEMS as MOST_ITEMS,
         AnswerRow as AnswerRow,
@@ -121,7 +122,7 @@ else:
             "admin.archiving": "Batch",
             "admin.bulks": "NewBulk RunningBulks",
             "admin.monitoring": "LiveWorker",
-            "admin.namespaces": "Left",
+            "admin.namespaces": "Left MOST_FAILED",
             "admin.retention": "Swept",
             "admin.reencoding": "Found ValueLook Renewal RowKey ValueTable",
             "catalog": "Difference",
@@ -144,6 +145,7 @@ else:
             "postgres.sqlstates": "BatchRefused Unreadable",
             "postgres.transactions": "Doubtful",
             "postgres.virtual_time": "Clock virtual_sessions",
+            "queries.browsing": "Browsing",
             "queries.reads": "Reads",
             "queries.watching": "WatchRead WatchReads WatchStart",
             "queries.criteria": "AnswerRow MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",

@@ -282,12 +282,12 @@ async def test_what_failed(storage: Storage, tables: Tables) -> None:
     retry = Decision(Disposition.RETRY, Reply(error="OSError: down"), None, retry_interval=SECOND)
     await save(storage, step, retry, now=T0 + SECOND)
     await start(storage, "well", set_timer(SECOND))
-    broken, retried = await storage.failed(NS)
+    broken, retried = await storage.failed([NS])
     assert (broken.process_id, broken.status, broken.at) == ("by-call", "broken", T0)
     assert broken.handler.startswith("call")
     assert (retried.process_id, retried.status, retried.handler) == ("by-timer", "retrying", "timeout")
     assert (retried.error, retried.at) == ("OSError: down", T0 + SECOND)
     assert not retried.at_least
-    assert await storage.failed(NS, since=T0 + SECOND) == [retried]
-    assert await storage.failed(NS, ago=SECOND) == [broken, retried]
-    assert await storage.failed("nobody.knows") == []
+    assert await storage.failed([NS], since=T0 + SECOND) == [retried]
+    assert await storage.failed([NS], ago=SECOND) == [broken, retried]
+    assert await storage.failed(["nobody.knows"]) == []

@@ -39,6 +39,8 @@ from progressor.storage.params import rate_params
 from progressor.storage.postgres.arrays import bigints, texts
 from progressor.storage.postgres.pipeline import Session, _encode, numbered
 from progressor.storage.postgres.pool import SessionPool
+from progressor.storage.queries.browsing import Browsing
+from progressor.storage.queries.criteria import Wanted
 from progressor.storage.queries.watching import WatchReads
 from progressor.storage.statements import STATEMENTS, Params, feeding
 from progressor.storage.steps.zombies import FROM_THE_START
@@ -253,6 +255,11 @@ OTHERS = {
     ("stranded", "processes"): "ROW(",
     ("look_bulk", "processes"): "ROW(",
     ("broken_groups", "processes"): "ROW(",
+    ("broken_groups_newest", "processes"): "ROW(",
+    # Up to a bound, behind a place in an order.
+    ("browse_created", "processes"): "ROW(",
+    ("browse_broken", "processes"): "ROW(",
+    ("browse_due", "schedule"): "ROW(",
     # The last tasks of a process.
     ("mailboxes", "tasks"): "process_no =",
     # As many rows as all workers have slots: by a repeated claim, once per collection, and once a minute.
@@ -319,6 +326,10 @@ ORDERS = {
     ("look_bulk", "processes"): {"processes_broken"},
     ("stranded", "processes"): {"processes_broken"},
     ("broken_groups", "processes"): {"processes_broken"},
+    ("broken_groups_newest", "processes"): {"processes_broken"},
+    ("browse_created", "processes"): {"processes_by_creation"},
+    ("browse_broken", "processes"): {"processes_broken"},
+    ("browse_due", "schedule"): {"schedule_timers"},
     ("namespace_figures", "schedule"): {"schedule_timers"},
     ("waiting", "schedule"): {"schedule_calls", "schedule_held"},
     ("failed_timers", "schedule"): {"schedule_timers"},
@@ -581,7 +592,10 @@ async def tour(dsn: str) -> None:
     await storage.status()
     await storage.waiting(NS)
     await storage.mailbox(NS, "p6")
-    await storage.failed(NS)
+    await storage.failed([NS])
+    browsing = Browsing(connections, patience=SECOND)
+    for sought in (Wanted(), Wanted(status="error"), Wanted(timer="overdue")):
+        await browsing.browse(sought, cursor=None, looks=10, room=5)
     await storage.next_task(1)
     await strand(storage, dsn)
     await storage.cancel_stranded(FROM_THE_START)
@@ -743,6 +757,7 @@ async def bulks(storage: Storage) -> None:
     await start(storage, "p11")
     await save(storage, await hold(storage, request("p11", name="pay")), fail())
     await storage.preview_bulk(NS, detail_like=None, handler=None)
+    await storage.preview_newest(NS, detail_like=None, handler=None, looks=20, most=10)
     late = T0 + timedelta(minutes=1)
     for key, simple, redo in (("first", False, False), ("second", True, False), ("third", True, True)):
         item = NewBulk(NS, None, None, simple, None, b"hash", key, b"hash", SECOND, redo)
@@ -1046,11 +1061,61 @@ async def test_cost_of_a_round_of_a_bulk(
         "looks": "20",
         "room": "10",
         "groups": "5",
+        "most": "20",
     }
     read, buffers = await measured(dsn, name, hot[name], values)
     assert max(read) == 20
     # By the place where it begins, not from the first on.
     assert buffers <= 200
+
+
+@pytest.mark.parametrize("name", ["broken_groups", "broken_groups_newest"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_preview_that_counts_a_few(
+    dsn: str, hot: dict[str, Params], tables: Tables, name: str, analyzed: bool
+) -> None:
+    """It looks at no more broken processes once it has found as many as it counts."""
+    fill(tables)
+    break_some(tables, 5)
+    if analyzed:
+        tables.execute("ANALYZE")
+    values = {"namespace": f"'{NS}'", "cursor_no": "0", "looks": str(ROWS), "groups": "5", "most": "20"}
+    read, buffers = await measured(dsn, name, hot[name], values)
+    assert max(read) == 20
+    assert buffers <= 200
+
+
+# What is wanted, but for what no process is.
+BROWSED: dict[str, dict[str, str]] = {
+    "rare status": {"status": "'init'"},
+    "rare metadata": {"metadata": '\'{"plan": "pro"}\''},
+    "no timer": {"has_timer": "FALSE"},
+    "all of it": {"status": "'init'", "metadata": '\'{"plan": "pro"}\'', "has_timer": "FALSE"},
+}
+
+
+@pytest.mark.parametrize("wanted", list(BROWSED))
+@pytest.mark.parametrize("name", ["browse_created", "browse_broken", "browse_due"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_walk_that_finds_nothing(
+    dsn: str, hot: dict[str, Params], tables: Tables, name: str, wanted: str, analyzed: bool
+) -> None:
+    """It reads as many rows as it may look at, from where it stands, whatever is wanted."""
+    fill(tables)
+    break_some(tables, 5)
+    tables.execute('UPDATE processes SET metadata = \'{"plan": "free"}\'')
+    if analyzed:
+        tables.execute("ANALYZE")
+    (known,) = tables.execute("SELECT namespace_no FROM namespaces")
+    place = {
+        "after_namespace": str(known["namespace_no"]),
+        "after_at": f"'{T0 - 48 * LONG}'",
+        "after_no": "5",
+    }
+    values = {**BROWSED[wanted], **place, "looks": "20", "room": "10", "now": f"'{T0}'"}
+    read, buffers = await measured(dsn, name, hot[name], values)
+    assert 0 < max(read) <= 20
+    assert buffers <= 400
 
 
 _HELD: LiteralString = """
@@ -1147,8 +1212,8 @@ async def test_cost_of_a_claim_by_a_rate(
 # What each may read of a table, and how many pages in all.
 OVERSEEING: dict[str, tuple[dict[str, str], int, int]] = {
     "namespace_figures": ({"most": "20", "timers": "3", "now": f"'{T0}'"}, 20, 200),
-    "broken_processes": ({"most": "20"}, 20, 200),
-    "failed_timers": ({"most": "20"}, 20, 200),
+    "broken_processes": ({"most": "20", "namespace": f"'{{{NS}}}'"}, 20, 200),
+    "failed_timers": ({"most": "20", "namespace": f"'{{{NS}}}'"}, 20, 200),
     "choose_bulk": (
         {
             "process_no": f"'{{{', '.join(map(str, range(1, 21)))}}}'",

@@ -50,6 +50,9 @@ _LOOKS, _MOST = 1000, 200
 # Broken processes that are looked at to count what is left, and for a preview; groups in a preview.
 _LEFT, _PREVIEWED, _GROUPS = 10_000, 100_000, 50
 
+# All that is broken now, from the first on.
+_UNBOUND: Params = {"cursor_at": None, "cursor_no": 0, "until": None, "until_task": None}
+
 
 class Made(NamedTuple):
     """The bulk of a key; `is_another` if the key was used for another request."""
@@ -139,18 +142,19 @@ class Bulks(Audited):
     ) -> BulkPreview:
         """Return a preview: the processes that a bulk with this filter would repair now."""
         wanted = {"namespace": namespace, "detail_like": detail_like, "handler": handler}
-        bound = {"cursor_at": None, "cursor_no": 0, "until": None, "until_task": None}
-        return await self._preview({**wanted, **bound}, looks=_PREVIEWED, groups=_GROUPS)
+        return await self._preview({**wanted, **_UNBOUND}, looks=_PREVIEWED, groups=_GROUPS)
+
+    async def preview_newest(
+        self, namespace: str, *, detail_like: str | None, handler: str | None, looks: int, most: int
+    ) -> BulkPreview:
+        """Return a preview of up to `most` of these processes, among the newest `looks` broken ones."""
+        wanted = {"namespace": namespace, "detail_like": detail_like, "handler": handler, **_UNBOUND}
+        rows = await self._rows("broken_groups_newest", **wanted, looks=looks, groups=_GROUPS, most=most)
+        return _preview_of(rows, looks=looks, most=most)
 
     async def _preview(self, wanted: Params, *, looks: int, groups: int) -> BulkPreview:
-        rows = await self._rows("broken_groups", **wanted, looks=looks, groups=groups)
-        looked_at: int = rows[0]["looked_at"]
-        found = [
-            record_of(BrokenGroup, row, examples=tuple(row["examples"]))
-            for row in rows
-            if row["processes"] is not None
-        ]
-        return BulkPreview(rows[0]["matching"], looked_at, looked_at == looks, tuple(found))
+        rows = await self._rows("broken_groups", **wanted, looks=looks, groups=groups, most=looks)
+        return _preview_of(rows, looks=looks, most=looks)
 
     async def stop_bulk(self, bulk_id: int, *, act: Act | None = None, now: datetime | None = None) -> None:
         """Stop a bulk; after this returns, it begins no more repairs."""
@@ -333,6 +337,16 @@ def _redo_of(bulk: HeldBulk, row: Row) -> Request:
             row["request_hash"],
         ),
     )
+
+
+def _preview_of(rows: Sequence[Row], *, looks: int, most: int) -> BulkPreview:
+    found = [
+        record_of(BrokenGroup, row, examples=tuple(row["examples"]))
+        for row in rows
+        if row["processes"] is not None
+    ]
+    looked_at, matching = rows[0]["looked_at"], rows[0]["matching"]
+    return BulkPreview(matching, looked_at, looked_at == looks or matching == most, tuple(found))
 
 
 def _bulk_of(row: Row, kind: type[B]) -> B:

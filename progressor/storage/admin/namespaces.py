@@ -6,6 +6,8 @@ that puts a task into `running` looks at it.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -14,11 +16,14 @@ from progressor.model import shown_id
 from progressor.monitoring import MOST_COUNTED, Failed, KnownNamespace, KnownWorker, NamespaceStatus
 from progressor.storage.admin.audit import Audited, noting
 from progressor.storage.admin.mailboxes import Mailboxes
+from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import record_of
 from progressor.storage.values import Standstill, TaskRef
 
 _NEXT_TIMERS = 3
+# Namespaces that are looked at at once: there are connections for others too.
+_AT_ONCE = 4
 # Broken processes, and timers, of a namespace that are looked at for failures.
 MOST_FAILED = 5000
 # Seconds of patience; short, because each try may hold up all writes to processes for a moment.
@@ -79,10 +84,12 @@ class Oversight(Mailboxes, Audited):
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return the status of all namespaces by name, or of the one of this name."""
         running = {row["name"]: row["steps"] for row in await self._rows("running_steps")}
-        return [
-            await self._status(each, running.get(each.name, 0))
-            for each in await self.known_namespaces(namespace)
-        ]
+        known = await self.known_namespaces(namespace)
+        found: list[NamespaceStatus] = []
+        for first in range(0, len(known), _AT_ONCE):
+            some = known[first : first + _AT_ONCE]
+            found += await asyncio.gather(*(self._status(each, running.get(each.name, 0)) for each in some))
+        return found
 
     async def _status(self, known: KnownNamespace, running: int) -> NamespaceStatus:
         backlog = await self.backlog(known.name, most=MOST_COUNTED + 1)
@@ -101,26 +108,36 @@ class Oversight(Mailboxes, Audited):
         )
 
     async def failed(
-        self, namespace: str, *, since: datetime | None = None, ago: timedelta | None = None
+        self,
+        namespaces: Sequence[str],
+        *,
+        since: datetime | None = None,
+        ago: timedelta | None = None,
+        most: int = MOST_FAILED,
+        most_timers: int | None = None,
     ) -> list[Failed]:
-        """Return broken processes and failed timers of a namespace, `since` a time or from `ago` on."""
-        found: list[Failed] = []
-        for verb, status in (("broken_processes", "broken"), ("failed_timers", "retrying")):
-            rows = await self._rows(verb, namespace=namespace, most=MOST_FAILED + 1, since=since, ago=ago)
-            found += [
-                record_of(
-                    Failed,
-                    row,
-                    namespace=namespace,
-                    status=status,
-                    handler=" ".join(filter(None, (row["task_type"] or "put", row["name"]))),
-                    error=row["error"] or "",
-                    at_least=row["looked_at"] > MOST_FAILED,
-                )
-                for row in rows
-                if row["process_id"] is not None
-            ]
-        return found
+        """Return broken processes and failed timers of namespaces, `since` a time or from `ago` on.
+
+        Of each namespace look at `most` of both, or at another number of timers.
+        """
+        bounds = {"broken_processes": most, "failed_timers": most if most_timers is None else most_timers}
+        statuses = {"broken_processes": "broken", "failed_timers": "retrying"}
+        params = {"namespace": texts(namespaces), "since": since, "ago": ago}
+        statements = {verb: {**params, "most": bound + 1} for verb, bound in bounds.items()}
+        found = await self._transact("failed", statements, patience=self._patience)
+        return [
+            Failed(
+                row["namespace"],
+                status,
+                row["process_id"],
+                " ".join(filter(None, (row["task_type"] or "put", row["name"]))),
+                row["error"] or "",
+                row["at"],
+                row["looked_at"] > bounds[verb],
+            )
+            for verb, status in statuses.items()
+            for row in found[verb]
+        ]
 
     async def all_workers(self) -> list[KnownWorker]:
         """Return all processes with a heartbeat, also silent ones that were not dropped yet."""

@@ -20,6 +20,8 @@ from progressor.storage.postgres.arrays import bigints, texts, timestamps
 from progressor.storage.statements import Params, Results, Row, Transaction
 
 _ACTIONS = {"r": "retry", "s": "skip"}
+# Entries of a subscription that are counted.
+_MOST_PARKED = 100_000
 
 
 class SliceKey(NamedTuple):
@@ -67,7 +69,7 @@ class KnownSubscription(NamedTuple):
     that of the oldest. `is_lost`: the feed has no longer what comes behind its place, so it cannot go on.
 
     `failing_since`, `attempts` and `error` are of what it tries in vain; None, 0 and None if all is well.
-    `parked` counts entries, `parked_processes` those that they are of.
+    `parked` counts entries up to 100,000, `parked_processes` the processes of these.
     """
 
     name: str
@@ -207,7 +209,7 @@ class Subscriptions(FeedReads, Audited):
     async def known_subscriptions(self, name: str | None = None) -> list[KnownSubscription]:
         """Return all subscriptions by name, or one. All that was committed before counts as behind."""
         await self.feed_head()
-        rows = await self._rows("known_subscriptions", name=name)
+        rows = await self._rows("known_subscriptions", name=name, most=_MOST_PARKED)
         return [KnownSubscription(**row) for row in rows]
 
     async def parked_entries(self, name: str | None, *, behind: int, limit: int) -> list[ParkedEntry]:

@@ -32,6 +32,14 @@ class Wanted:
     room: int = ROOM
     """Bytes of states, metadata and errors on a page; one process alone may have more."""
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The namespaces that are searched; None: all."""
+        if self.namespace is None:
+            return self.namespaces
+        fits = self.namespaces is None or self.namespace in self.namespaces
+        return (self.namespace,) if fits else ()
+
 
 class TraceRange(NamedTuple):
     """Tasks of one process between two ids: the first `limit` of them, or the `last` ones."""

@@ -24,6 +24,7 @@ from sqlalchemy import (
     exists,
     not_,
     select,
+    text,
     union_all,
 )
 from sqlalchemy.event import listen
@@ -35,6 +36,7 @@ from progressor.inputs import HistoryRange
 from progressor.model import (
     Event,
     Life,
+    Metadata,
     Snapshot,
     TaskStatus,
     TaskType,
@@ -47,7 +49,8 @@ from progressor.storage.postgres.server_identity import outage_of
 from progressor.storage.postgres.virtual_time import Clock, in_virtual_time
 from progressor.storage.queries.criteria import AnswerRow, TaskRow, TraceRange, Wanted
 from progressor.storage.queries.pages import in_order, with_room
-from progressor.storage.queries.searches import PROCESS, Search, number_of, shown_timers, timers_of
+from progressor.storage.queries.searches import PROCESS, Search, number_of
+from progressor.storage.queries.timers import shown_timers, timers_of
 from progressor.storage.queries.traces import task_row, tasks_of
 from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import events, kept_answers, processes, removed_processes, tasks
@@ -57,6 +60,12 @@ from progressor.storage.values import ROOM
 T = TypeVar("T")
 
 _MOST_CONNECTIONS = 4
+_BEGIN = text("BEGIN")
+# By the index on metadata, and by no other one, whatever is known of them.
+_BY_BITMAP = text(
+    "SELECT set_config('enable_seqscan', 'off', TRUE), set_config('enable_indexscan', 'off', TRUE), "
+    "set_config('enable_indexonlyscan', 'off', TRUE)"
+)
 _EVENT_VALUES = ("payload", "metadata")
 _TASK_VALUES = ("args", "response", "error", "context")
 
@@ -178,6 +187,29 @@ class Reads:
         """
         search = Search(wanted)
         return search.page(await self._rows(search.statement(limit, cursor)), limit)
+
+    async def among(
+        self, wanted: Wanted, process_nos: Sequence[int], *, limit: int, cursor: str | None
+    ) -> tuple[list[Snapshot], str | None]:
+        """Return a page of those of these processes that match, as `search` does."""
+        search = Search(wanted)
+        return search.page(await self._rows(search.among(process_nos, limit, cursor)), limit)
+
+    async def with_metadata(self, metadata: Metadata, *, most: int) -> list[int]:
+        """Return the numbers of processes whose metadata contain these, in any order; at most so many."""
+        statement = (
+            select(processes.c.process_no)
+            .where(processes.c.metadata.contains(metadata), processes.c.metadata != text("'{}'::jsonb"))
+            .limit(most)
+        )
+
+        async def read(connection: AsyncConnection) -> list[int]:
+            # Ends with the read.
+            await connection.execute(_BEGIN)
+            await connection.execute(_BY_BITMAP)
+            return list((await connection.execute(statement)).scalars())
+
+        return await self._read(read)
 
 
 class _Reader:

@@ -1,53 +1,40 @@
 """Searches: pages of processes with their timers, as statements in SQLAlchemy Core.
 
-Rule: a page reads a bounded part of an index. Every look-up of a timer goes through its own index, one
-process at a time: as a correlated subquery the planner cannot turn it into a join that reads them all.
+Rule: a page reads a bounded part of an index.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from pydantic_core import from_json
 from sqlalchemy import (
+    BigInteger,
     BindParameter,
     ColumnElement,
     FromClause,
     LargeBinary,
     ScalarSelect,
     Select,
-    and_,
-    case,
+    cast,
     func,
-    literal,
     literal_column,
     null,
     select,
     text,
     true,
     tuple_,
-    union_all,
 )
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.dialects.postgresql import ARRAY
 
-from progressor.calendars import rule_of
-from progressor.errors import InvalidRequest
-from progressor.inputs import LAST_ID, check_count, check_moment
-from progressor.model import (
-    Snapshot,
-    TaskType,
-    Timer,
-    TimerStatus,
-)
+from progressor.model import Snapshot
 from progressor.storage.queries.criteria import Wanted
+from progressor.storage.queries.cursors import SearchPlace, place_of, written
 from progressor.storage.queries.pages import in_order, with_room
+from progressor.storage.queries.timers import running_timer, shown_timers, timers_of, waiting_timer
 from progressor.storage.rows import snapshot_of
-from progressor.storage.schema import namespaces, processes, running, schedule, tasks
+from progressor.storage.schema import namespaces, processes, schedule
 from progressor.storage.statements import Row
 
 # Processes that one page of a search for those without a timer looks at.
@@ -69,8 +56,7 @@ _BY_CREATION = (processes.c.namespace_no, processes.c.created_at, processes.c.pr
 
 _IN_ORDER = ("namespace_no", "at", "no")
 
-_WAITS, _RUNS, _OF_RUNS = schedule.alias("waits"), running.alias("runs"), tasks.alias("of_runs")
-_DUE, _OF_WAITS = schedule.alias("due"), tasks.alias("of_waits")
+_DUE = schedule.alias("due")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +67,7 @@ class Search:
 
     def statement(self, limit: int, cursor: str | None) -> Select[Any]:
         """Select a page of at most `limit` processes, and one more if there are more."""
-        after = None if cursor is None else _read_cursor(cursor, self._order)
+        after = place_of(cursor, self.wanted)
         match self.wanted.timer:
             case "overdue":
                 return self._with_timers(self._overdue(limit, after))
@@ -89,6 +75,66 @@ class Search:
                 return self._without_timer(limit, after)
             case "held" | None:
                 return self._with_timers(self._by_creation(limit, after))
+
+    def among(self, process_nos: Sequence[int], limit: int, cursor: str | None) -> Select[Any]:
+        """Select a page of those of these processes that match, each by its number."""
+        after = place_of(cursor, self.wanted)
+        numbers = (
+            func.unnest(cast(list(process_nos), ARRAY(BigInteger)))
+            .table_valued("no", name="i")
+            .render_derived()
+        )
+        one = (
+            select(*self._found)
+            .where(processes.c.process_no == numbers.c.no)
+            # A fence: each is looked up, whatever is wanted of it.
+            .offset(0)
+            .lateral("one")
+        )
+        wanted = [*self._matching(one), *self._in_namespaces(one)]
+        source, at, no = numbers.join(one, true()), one.c.created_at, one.c.process_no
+        if self.wanted.timer == "overdue":
+            due = (
+                select(_DUE.c.scheduled_time, _DUE.c.task_id)
+                .where(
+                    literal_column("due.process_no + 0") == one.c.process_no,
+                    text("due.claimable AND due.task_type IN ('timeout', 'remove')"),
+                    _DUE.c.scheduled_time <= func.now(),
+                )
+                .limit(1)
+                .lateral("its_due")
+            )
+            source, at, no = source.join(due, true()), due.c.scheduled_time, due.c.task_id
+        key = (one.c.namespace_no, at, no)
+        if after is not None:
+            wanted.append(tuple_(*key) > tuple_(*after))
+        columns = [column for column in one.c if column.name not in ("at", "no")]
+        found = select(*columns, at.label("at"), no.label("no")).select_from(source).where(*wanted)
+        return self._with_timers(found.order_by(*key).limit(limit + 1))
+
+    def _matching(self, one: FromClause) -> list[ColumnElement[bool]]:
+        """Return what is wanted of a process that is at hand."""
+        wanted: list[ColumnElement[bool]] = []
+        if self.wanted.status is not None:
+            wanted.append(one.c.status == self.wanted.status)
+        if self.wanted.timer == "held":
+            wanted += [one.c.detail.is_not(None), waiting_timer(one).is_not(None)]
+        if self.wanted.timer == "none":
+            wanted += [waiting_timer(one).is_(None), running_timer(one).is_(None)]
+        if self.wanted.metadata:
+            wanted.append(one.c.metadata.contains(self.wanted.metadata))
+        if self.wanted.created_after is not None:
+            wanted.append(one.c.created_at >= self.wanted.created_after)
+        if self.wanted.created_before is not None:
+            wanted.append(one.c.created_at < self.wanted.created_before)
+        return wanted
+
+    def _in_namespaces(self, one: FromClause) -> list[ColumnElement[bool]]:
+        names = self.wanted.names
+        if names is None:
+            return []
+        numbers = select(namespaces.c.namespace_no).where(namespaces.c.name.in_(names))
+        return [one.c.namespace_no.in_(numbers)]
 
     def page(self, rows: list[Row], limit: int) -> tuple[list[Snapshot], str | None]:
         """Return the processes of these rows, and the cursor of the next page, None at the end."""
@@ -103,7 +149,7 @@ class Search:
             last = (row["namespace_no"], row["at"], row["no"])
         elif rows and rows[0].get("looked_at") == MOST_LOOKED_AT:
             last = (rows[0]["end_namespace_no"], rows[0]["end_at"], rows[0]["end_no"])
-        return items, None if last is None else _write_cursor(self._order, *last)
+        return items, None if last is None else written(SearchPlace(*last), self.wanted)
 
     @property
     def _found(self) -> tuple[ColumnElement[Any], ...]:
@@ -119,10 +165,6 @@ class Search:
         page = self._with_room(found)
         return select(page, timers_of(page), _name_of(page)).order_by(*in_order(page, _IN_ORDER))
 
-    @property
-    def _order(self) -> str:
-        return "due" if self.wanted.timer == "overdue" else "created"
-
     def _conditions(self) -> list[ColumnElement[bool]]:
         # Each condition with the predicate of the index that serves it, and of no other one.
         wanted: list[ColumnElement[bool]] = [processes.c.created_at > text("'-infinity'")]
@@ -133,7 +175,7 @@ class Search:
         if self.wanted.status not in (None, "error"):
             wanted.append(processes.c.status == self.wanted.status)
         if self.wanted.timer == "held":
-            wanted.append(_waiting_timer(processes).is_not(None))
+            wanted.append(waiting_timer(processes).is_not(None))
         if self.wanted.metadata:
             wanted.append(processes.c.metadata.contains(self.wanted.metadata))
             wanted.append(processes.c.metadata != text("'{}'::jsonb"))
@@ -237,7 +279,7 @@ class Search:
         found = (
             select(*self._found, at, no)
             .join_from(looked, processes, processes.c.process_no == looked.c.process_no)
-            .where(_waiting_timer(looked).is_(None), _running_timer(looked).is_(None))
+            .where(waiting_timer(looked).is_(None), running_timer(looked).is_(None))
             .order_by(*key)
             .limit(limit + 1)
         )
@@ -249,97 +291,9 @@ class Search:
         )
 
 
-def timers_of(process: FromClause) -> ColumnElement[Any]:
-    """Select the timers of a process, waiting or running, earliest first, as one column: `timers`."""
-    waits = select(
-        _WAITS.c.task_type.label("timer_type"),
-        _WAITS.c.scheduled_time.label("timer_due"),
-        case(
-            (process.c.status == "error", literal(TimerStatus.HELD.value)),
-            # The first of them can be claimed, unless something else comes before all of them.
-            (~func.bool_or(_WAITS.c.claimable).over(), literal(TimerStatus.BLOCKED.value)),
-            (_WAITS.c.scheduled_time <= func.now(), literal(TimerStatus.OVERDUE.value)),
-            else_=literal(TimerStatus.WAITING.value),
-        ).label("timer_status"),
-        _WAITS.c.timer.label("timer_name"),
-        _rule_of(_WAITS).label("timer_rule"),
-    ).where(_is_timer_of(process))
-    runs = (
-        select(
-            _RUNS.c.task_type,
-            _OF_RUNS.c.scheduled_time,
-            literal(TimerStatus.RUNNING.value),
-            func.coalesce(_OF_RUNS.c.name, ""),
-            func.encode(_OF_RUNS.c.args, "base64"),
-        )
-        .join_from(
-            _RUNS,
-            _OF_RUNS,
-            and_(_OF_RUNS.c.process_no == _RUNS.c.process_no, _OF_RUNS.c.task_id == _RUNS.c.task_id),
-        )
-        .where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
-    )
-    found = union_all(waits.correlate(process), runs.correlate(process)).subquery("timer")
-    each = func.jsonb_build_array(*found.c)
-    listed = func.jsonb_agg(aggregate_order_by(each, found.c.timer_due, found.c.timer_name))
-    return select(listed).correlate(process).scalar_subquery().label("timers")
-
-
-def shown_timers(row: Row) -> tuple[Timer, ...]:
-    """Return the timers that `timers_of` found."""
-    return tuple(_timer(*each) for each in row.get("timers") or ())
-
-
-def _timer(kind: str, due: str, status: str, name: str, kept: str | None) -> Timer:
-    found = Timer(TaskType(kind), datetime.fromisoformat(due), TimerStatus(status), name)
-    if kept is None:
-        return found
-    # A newer release may have set it: by a rule that this one does not know, or in a form of its own.
-    with suppress(ValueError, KeyError, TypeError, InvalidRequest):
-        stored = from_json(base64.b64decode(kept))
-        found = found._replace(drift=stored["drift"], nominal=datetime.fromisoformat(stored["nominal"]))
-        found = found._replace(every=rule_of(stored["every"]))
-    return found
-
-
-def _rule_of(waits: FromClause) -> ColumnElement[str]:
-    """Select what the task of a timer keeps of its rule, in base64."""
-    kept = select(func.encode(_OF_WAITS.c.args, "base64")).where(
-        _OF_WAITS.c.process_no == waits.c.process_no, _OF_WAITS.c.task_id == waits.c.task_id
-    )
-    return kept.correlate(waits).scalar_subquery()
-
-
 def number_of(namespace: str | BindParameter[str]) -> ScalarSelect[int]:
     """Select the number of a namespace, by its name."""
     return select(namespaces.c.namespace_no).where(namespaces.c.name == namespace).scalar_subquery()
-
-
-# Must be worded exactly as the index on timers, or that is not used.
-_IS_RUNNING_TIMER = _RUNS.c.task_type.in_([TaskType.TIMEOUT.value, TaskType.REMOVE.value])
-
-
-def _is_timer_of(process: FromClause) -> ColumnElement[bool]:
-    return and_(
-        literal_column("waits.process_no + 0") == process.c.process_no,
-        text("waits.task_type IN ('timeout', 'remove')"),
-    )
-
-
-def _waiting_timer(process: FromClause) -> ScalarSelect[int]:
-    """Select one timer that waits, if any does."""
-    return (
-        select(_WAITS.c.task_id).where(_is_timer_of(process)).limit(1).correlate(process).scalar_subquery()
-    )
-
-
-def _running_timer(process: FromClause) -> ScalarSelect[int]:
-    return (
-        select(_RUNS.c.task_id)
-        .where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
-        .correlate(process)
-        .scalar_subquery()
-    )
 
 
 def _name_of(found: FromClause) -> ColumnElement[str]:
@@ -350,23 +304,3 @@ def _name_of(found: FromClause) -> ColumnElement[str]:
         .scalar_subquery()
         .label("namespace")
     )
-
-
-def _write_cursor(order: str, namespace_no: int, at: datetime, no: int) -> str:
-    key = [order, namespace_no, at.isoformat(), no]
-    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
-
-
-def _read_cursor(cursor: str, order: str) -> tuple[int, datetime, int]:
-    try:
-        ordered_by, namespace_no, at, no = json.loads(base64.urlsafe_b64decode(cursor))
-        key = (
-            check_count("namespace_no", namespace_no, least=0, most=2**31 - 1),
-            check_moment("at", datetime.fromisoformat(at)),
-            check_count("no", no, least=0, most=LAST_ID),
-        )
-    except (ValueError, TypeError, RecursionError):
-        raise InvalidRequest("cursor is not one that search gave out", field="cursor") from None
-    if ordered_by != order:
-        raise InvalidRequest("cursor is of a search for other timers", field="cursor")
-    return key

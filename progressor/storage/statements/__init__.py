@@ -39,7 +39,9 @@ place of those marked `pauseless`: for batches with a step that is followed by a
 `save_result_timeless` has the parts marked `timeless`, in place of those marked `timers`: for batches whose
 steps leave all timers as they are. Each of these has a variant that feeds, such as `save_result_feeding`,
 with the part marked `feeds`: for batches with a step for the feed. What is left out depends on the steps
-alone; what the tables may hold is looked for by every variant.
+alone; what the tables may hold is looked for by every variant. `broken_groups_newest` has the parts marked
+`newest`, in place of those marked `oldest`; of `browse.sql` there is a variant for each order, such as
+`browse_created`, each with the part of its name.
 """
 
 from __future__ import annotations
@@ -124,6 +126,21 @@ STATEMENTS["save_result_timeless"] = _with("timeless", "timers", _BOTH["save_res
 _BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [feeds\n" in sql}
 STATEMENTS |= {name: _marked("feeds").sub("", sql) for name, sql in _BOTH.items()}
 STATEMENTS |= {feeding(name): re.sub(_LINE.format("feeds"), "", sql) for name, sql in _BOTH.items()}
+
+_BOTH = {name: sql for name, sql in STATEMENTS.items() if "-- [oldest\n" in sql}
+STATEMENTS |= {name: _with("oldest", "newest", sql) for name, sql in _BOTH.items()}
+STATEMENTS |= {f"{name}_newest": _with("newest", "oldest", sql) for name, sql in _BOTH.items()}
+
+_ORDERS = ("created", "broken", "due")
+_ALL = STATEMENTS.pop("browse")
+STATEMENTS |= {
+    f"browse_{order}": reduce(
+        lambda sql, other: _marked(other).sub("", sql),
+        [other for other in _ORDERS if other != order],
+        re.sub(_LINE.format(order), "", _ALL, flags=re.MULTILINE),
+    )
+    for order in _ORDERS
+}
 
 SAVES = tuple(name for name in STATEMENTS if name.startswith("save_result"))
 """The variants of the statement that saves steps: one of them is sent in a transaction."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from progressor.client.failure_groups import FailureGroup
 from progressor.errors import InvalidRequest
-from progressor.http.server.auth.scopes import require
+from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.auth.visible import failures_for, preview_for
 from progressor.http.server.parameters import since_of
 from progressor.http.server.problems import Refusal
@@ -20,11 +20,14 @@ from progressor.rights import Scope
 from progressor.web.forms import repair_form
 from progressor.web.page import MISTYPED, PageProblem, PageRequest, Pages
 from progressor.web.pages.namespaces import offered_namespaces
+from progressor.web.pages.overview import LOOKS, MOST
 from progressor.web.typed import duration_text
 
 pages = Pages()
 
 _RATE = "50"
+# Processes that a preview counts and shows in groups, and the newest broken ones that it looks at.
+_PREVIEWED, _PREVIEW_LOOKS = 2000, 10_000
 
 
 @pages.get("/broken", scope=Scope.ERRORS_READ)
@@ -55,8 +58,13 @@ async def broken(request: PageRequest) -> Response:
 async def _groups(request: PageRequest, namespace: str, since: str) -> list[FailureGroup]:
     if namespace:
         require(request.caller, Scope.ERRORS_READ, namespace)
-    within = since_of(duration_text(since))
-    found = await request.server.client.errors(namespace=namespace or None, since=within)
+    found = await request.server.client.reader.failures(
+        namespace or None,
+        since=since_of(duration_text(since)),
+        namespaces=seen_by(request.caller),
+        most=MOST,
+        looks=LOOKS,
+    )
     return failures_for(request.caller, found)
 
 
@@ -73,7 +81,9 @@ async def _bulk_page(
     require(request.caller, Scope.BULK, namespace)
     wanted, preview = _filter(request, namespace, given), None
     try:
-        found = await request.server.client.preview_repair_all(namespace, **wanted)
+        found = await request.server.client.reader.preview_newest(
+            namespace, **wanted, looks=_PREVIEW_LOOKS, most=_PREVIEWED
+        )
         preview = preview_for(request.caller, namespace, found)
     except InvalidRequest as error:
         problem = request.problem_of(error)

@@ -19,6 +19,8 @@ from progressor.web.page import PageRequest, Pages
 pages = Pages()
 
 _MOST_GROUPS = 10
+# Failures that a page looks at, in one namespace and in all.
+MOST, LOOKS = 1000, 10_000
 # The time that the lines of the load go back.
 SPAN = timedelta(hours=1)
 
@@ -63,7 +65,10 @@ class _Tiles:
 async def _groups(request: PageRequest) -> Sequence[FailureGroup]:
     if not request.may(Scope.ERRORS_READ):
         return ()
-    return failures_for(request.caller, await request.server.client.errors())
+    reader, seen = request.server.client.reader, seen_by(request.caller)
+    return failures_for(
+        request.caller, await reader.failures(None, since=None, namespaces=seen, most=MOST, looks=LOOKS)
+    )
 
 
 async def _silent(request: PageRequest) -> Sequence[KnownWorker]:

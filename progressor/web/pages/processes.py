@@ -27,6 +27,8 @@ from progressor.web.typed import duration_text
 pages = Pages()
 
 _PAGE = 50
+# Processes that a page looks at: some tens of milliseconds.
+_LOOKS = 20_000
 
 
 class Filter(NamedTuple):
@@ -107,6 +109,7 @@ async def _found(request: PageRequest, wanted: Filter) -> tuple[list[dict[str, A
         limit=_PAGE,
         cursor=wanted.cursor or None,
         states=False,
+        looks=_LOOKS,
     )
     shown = [
         process_document(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from progressor.bulks import Bulk
-from progressor.client.bulk_repairs import LEAST_RATE, LONGEST_PATTERN, MOST_RATE
+from progressor.client.bulk_repairs import LEAST_RATE, MOST_RATE
 from progressor.errors import BulkNotFound
 from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.api_request import ApiRequest
@@ -20,7 +20,7 @@ from progressor.http.server.auth.visible import bulk_for, preview_for
 from progressor.http.server.openapi.operations import KEYED, takes
 from progressor.http.server.operation import Routes
 from progressor.http.wire.models import BulkBody, BulksBody, Bytes, PreviewBody, plain
-from progressor.inputs import LAST_ID, MAX_ID_LENGTH, NAMESPACE_PATTERN
+from progressor.inputs import LAST_ID, LONGEST_PATTERN, MAX_ID_LENGTH, NAMESPACE_PATTERN
 from progressor.model import TaskType
 from progressor.rights import Scope
 

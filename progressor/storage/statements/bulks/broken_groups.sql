@@ -1,24 +1,40 @@
--- A preview of a bulk, or what it has left: the broken processes that match, of the next `looks`, in groups
--- by handler and message, the largest first. Numbers in messages count as equal. With `groups` 0 it only
--- counts, and reads no task unless the filter names a handler.
+-- A preview of a bulk, or what it has left: the broken processes that match, up to `most` of the next `looks`,
+-- in groups by handler and message, the largest first. Numbers in messages count as equal. With `groups` 0 it
+-- only counts, and reads no task unless the filter names a handler. No more is looked at once `most` match. In the
+-- order of bulks, or the newest first.
 WITH looked AS MATERIALIZED (
-    SELECT p.process_no, p.process_id, p.status, p.status_changed_at, p.corrupted_by, p.detail
-    FROM progressor.processes AS p
-    WHERE
-        p.namespace_no = (
-            SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
-        )
-        AND p.detail IS NOT NULL
-        AND (p.created_at, p.process_no)
-        > (coalesce(%(cursor_at)s::timestamptz, '-infinity'::timestamptz), %(cursor_no)s::bigint)
-        AND p.created_at <= coalesce(%(until)s::timestamptz, 'infinity'::timestamptz)
-    ORDER BY p.created_at, p.process_no
-    LIMIT %(looks)s::bigint
+    SELECT
+        p.*,
+        -- [oldest
+        row_number() OVER (ORDER BY p.created_at, p.process_no) AS place
+        -- oldest]
+        -- [newest
+        row_number() OVER (ORDER BY p.created_at DESC, p.process_no DESC) AS place
+        -- newest]
+    FROM (
+        SELECT p.process_no, p.process_id, p.status, p.status_changed_at, p.corrupted_by, p.detail, p.created_at
+        FROM progressor.processes AS p
+        WHERE
+            p.namespace_no = (
+                SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
+            )
+            AND p.detail IS NOT NULL
+            AND (p.created_at, p.process_no)
+            > (coalesce(%(cursor_at)s::timestamptz, '-infinity'::timestamptz), %(cursor_no)s::bigint)
+            AND p.created_at <= coalesce(%(until)s::timestamptz, 'infinity'::timestamptz)
+        -- [oldest
+        ORDER BY p.created_at, p.process_no
+        -- oldest]
+        -- [newest
+        ORDER BY p.created_at DESC, p.process_no DESC
+        -- newest]
+        LIMIT %(looks)s::bigint
+    ) AS p
 ),
 
-matching AS (
+matching AS MATERIALIZED (
     SELECT
-        l.process_id, l.status_changed_at,
+        l.place, l.process_id, l.status_changed_at,
         CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END AS handler,
         CASE
             WHEN %(groups)s::bigint > 0 THEN regexp_replace(left(l.detail, 200), '[0-9]+', '#', 'g')
@@ -42,10 +58,14 @@ matching AS (
             OR %(handler)s::text
             = CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END
         )
+    LIMIT %(most)s::bigint
 )
 
 SELECT
-    (SELECT count(*) FROM looked) AS looked_at,
+    CASE
+        WHEN (SELECT count(*) FROM matching) < %(most)s::bigint THEN (SELECT count(*) FROM looked)
+        ELSE (SELECT max(m.place) FROM matching AS m)
+    END AS looked_at,
     (SELECT count(*) FROM matching) AS matching,
     g.handler, g.detail, g.processes, g.first_broken, g.last_broken, g.examples
 FROM (VALUES (1)) AS one (row)

@@ -1,5 +1,5 @@
 -- The subscriptions, or one, as operators see them. The lag is counted in rows of the feed, which stand for
--- transactions, and in the age of the oldest that is not done.
+-- transactions, and in the age of the oldest that is not done. What is parked is counted up to `most`.
 SELECT
     s.name, s.slices, s.created_at, i.readers, k.is_walking, k.behind, k.age, k.is_lost, k.failing_since, k.attempts,
     k.error, k.committed_at, p.parked, p.processes AS parked_processes
@@ -43,9 +43,21 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) AS k
 CROSS JOIN LATERAL (
-    SELECT count(*) AS parked, count(DISTINCT (p.namespace, p.process_id)) AS processes
-    FROM progressor.parked AS p
-    WHERE p.name = s.name
+    -- In the order of the index, by which those of one process stand together.
+    SELECT count(*) AS parked, count(*) FILTER (WHERE p.is_first) AS processes
+    FROM (
+        SELECT
+            (p.namespace, p.process_id) IS DISTINCT FROM (lag(p.namespace) OVER w, lag(p.process_id) OVER w)
+            AS is_first
+        FROM (
+            SELECT p.namespace, p.process_id, p.parked_no + 0 AS parked_no
+            FROM progressor.parked AS p
+            WHERE p.name = s.name
+            ORDER BY p.namespace, p.process_id, p.parked_no + 0
+            LIMIT %(most)s::bigint
+        ) AS p
+        WINDOW w AS (ORDER BY p.namespace, p.process_id, p.parked_no)
+    ) AS p
     OFFSET 0
 ) AS p
 WHERE %(name)s::text IS NULL OR s.name = %(name)s::text
