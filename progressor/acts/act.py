@@ -11,7 +11,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from progressor.errors import InvalidRequest
-from progressor.inputs import check_namespace, check_text, names_like
+from progressor.inputs import (
+    FIRE_TIMER,
+    SET_TIMER,
+    UNSET_TIMER,
+    check_namespace,
+    check_text,
+    names_like,
+)
 from progressor.model import TaskType
 
 MOST_ENTRIES = 1000
@@ -42,11 +49,22 @@ class AuditVerb(StrEnum):
     RESUME_SCHEDULE = "resume_schedule"
     TRIGGER_SCHEDULE = "trigger_schedule"
     BACKFILL_SCHEDULE = "backfill_schedule"
+    SET_TIMER = "set_timer"
+    UNSET_TIMER = "unset_timer"
+    FIRE_TIMER = "fire_timer"
     MOVE_SUBSCRIPTION = "move_subscription"
     REMOVE_SUBSCRIPTION = "remove_subscription"
     PARK_FAILING = "park_failing"
     RETRY_PARKED = "retry_parked"
     SKIP_PARKED = "skip_parked"
+
+
+# Changes of timers, by the names of the calls that they are.
+_OF_TIMERS = {
+    SET_TIMER: AuditVerb.SET_TIMER,
+    UNSET_TIMER: AuditVerb.UNSET_TIMER,
+    FIRE_TIMER: AuditVerb.FIRE_TIMER,
+}
 
 
 class Way(StrEnum):
@@ -72,6 +90,11 @@ class Act(NamedTuple):
     way: Way
     origin: str | None
     reason: str | None
+
+    @property
+    def is_noted(self) -> bool:
+        """Return whether the audit notes it: timers that programs change, perhaps often, are none of it."""
+        return self.verb not in _OF_TIMERS.values() or self.way in (Way.CLI, Way.CONSOLE)
 
 
 class Deed(NamedTuple):
@@ -114,9 +137,9 @@ class AuditPage(NamedTuple):
 
 
 def verb_of_request(task_type: TaskType, name: str | None) -> AuditVerb | None:
-    """Return the verb of a repair; None for any other request."""
+    """Return the verb of a repair, or of a change of a timer; None for any other request."""
     if task_type is not TaskType.REPAIR:
-        return None
+        return _OF_TIMERS.get(name or "")
     return AuditVerb.SIMPLE_REPAIR if name == _SIMPLE_REPAIR else AuditVerb.REPAIR
 
 

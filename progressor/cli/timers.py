@@ -11,7 +11,7 @@ import typer
 from progressor.calendars import Cron, RRule, Rule
 from progressor.cli.change import print_answer
 from progressor.cli.options import (
-    ASKING,
+    ACTING,
     AsJson,
     IdempotencyKey,
     NamespaceName,
@@ -33,7 +33,7 @@ TimerName = Annotated[
 ]
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def set_timer(
     namespace: NamespaceName,
     process_id: ProcessId,
@@ -111,7 +111,7 @@ def set_timer(
     print_answer(None, f"set the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def unset_timer(
     namespace: NamespaceName,
     process_id: ProcessId,
@@ -133,7 +133,7 @@ def unset_timer(
     print_answer(None, f"unset the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
 
 
-@with_settings(ASKING)
+@with_settings(ACTING)
 def fire_timer(
     namespace: NamespaceName,
     process_id: ProcessId,

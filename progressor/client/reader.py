@@ -46,6 +46,7 @@ from progressor.storage import (
     TaskRow,
     TimerFilter,
     TraceRange,
+    UndeliveredMessage,
     Wanted,
 )
 
@@ -208,6 +209,10 @@ class Reader:
         rest = of._replace(before=found[0].task_id, last=of.last - len(found))
         rows, has_more = await (await self._node.reads()).trace(rest, room=ROOM)
         return Part(rows + found, has_more)
+
+    async def undelivered(self, snapshot: Snapshot, *, limit: int) -> list[UndeliveredMessage]:
+        """Return up to `limit` messages that a process has sent and that are not delivered yet."""
+        return await self._node.outbox.undelivered(snapshot.process_no, limit=limit)
 
     async def samples(self, namespaces: Sequence[str], *, within: timedelta) -> list[LoadSample]:
         """Return the load of these namespaces together, a sample for each minute of this time up to now."""

@@ -164,6 +164,13 @@ class Schedule:
         return Message(target.namespace, target.process_id, target.name, args, idempotency_key=key)
 
 
+def schedule_of(key: str | None) -> tuple[str, str] | None:
+    """Return namespace and name of the schedule that draws such keys; None for any other key."""
+    head, _, rest = (key or "").partition("/")
+    namespace, slash, name = rest.rpartition("/")[0].partition("/")
+    return (namespace, name) if head == "schedule" and slash and name else None
+
+
 def _check_functions(**given: Any) -> None:
     # At its first time a wrong one would fail, perhaps at night.
     for field, function in given.items():

@@ -5,6 +5,7 @@ Rule: once the step of a message is committed, nothing is looked up at its sende
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -14,6 +15,7 @@ from pydantic_core import to_json
 from progressor.errors import InvalidRequest
 from progressor.inputs import RESERVED, check_key, check_namespace, check_text
 
+_SENT = re.compile(re.escape(f"{RESERVED}sent:") + r"([0-9]{1,19})\.")
 MAX_MESSAGES: Final = 100
 """The most messages of one step."""
 
@@ -65,6 +67,12 @@ def message_key(task_id: int, place: int, lease: int) -> str:
     The lease of the step is random: a server that was promoted may hand out the task's number again.
     """
     return f"{RESERVED}sent:{task_id}.{place}:{lease:x}"
+
+
+def sent_by(key: str | None) -> int | None:
+    """Return the task in whose step a message was sent, by the key that it got; None for any other key."""
+    found = _SENT.match(key or "")
+    return int(found[1]) if found else None
 
 
 def request_hash(task_type: str, name: str | None, args: bytes | None) -> bytes:

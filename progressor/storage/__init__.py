@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from progressor.storage.outbox import (
         Delivery as Delivery,
         Outbox as Outbox,
+        UndeliveredMessage as UndeliveredMessage,
         WakesBehind as WakesBehind,
         wakes_nobody as wakes_nobody,
     )
@@ -135,7 +136,7 @@ else:
             "heartbeats": "Beats",
             "notifications": "KINDS Kind Signals",
             "operations": "Storage",
-            "outbox": "Delivery Outbox WakesBehind wakes_nobody",
+            "outbox": "Delivery Outbox UndeliveredMessage WakesBehind wakes_nobody",
             "own_sql.transactions": "StepNotSaved StepTransaction StepTransactions",
             "postgres.dsn": "parsed with_database with_defaults",
             "postgres.pipeline": "Hints",

@@ -100,6 +100,23 @@ class WaitingMessages(NamedTuple):
     due_in: timedelta | None
 
 
+class UndeliveredMessage(NamedTuple):
+    """A message that stands in the outbox: its step, its target, and when it is tried next.
+
+    `name` is that of the call, None for a start; `attempts` is how often it was put off.
+    """
+
+    task_id: int
+    n: int
+    task_type: str
+    namespace: str
+    process_id: str
+    name: str | None
+    created_at: datetime
+    due: datetime
+    attempts: int
+
+
 class _Letter(NamedTuple):
     """A message as it stands in the outbox, and the request that it becomes."""
 
@@ -122,6 +139,11 @@ class Outbox(Transactions):
         """Look at the messages that wait."""
         (row,) = await self._rows("waiting_messages", most=_MOST_COUNTED, now=now)
         return WaitingMessages(**row)
+
+    async def undelivered(self, process_no: int, *, limit: int) -> list[UndeliveredMessage]:
+        """Return up to `limit` messages of a process that are not delivered yet, the oldest first."""
+        rows = await self._rows("messages_of", process_no=process_no, limit=limit)
+        return [UndeliveredMessage(**row) for row in rows]
 
     async def deliver(
         self, *, limit: int = MOST, wakes: WakesBehind = wakes_nobody, now: datetime | None = None

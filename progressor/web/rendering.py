@@ -16,8 +16,10 @@ from markupsafe import Markup
 
 from progressor.calendars import json_of
 from progressor.client.failure_groups import bulk_filter_of, pattern_of
+from progressor.handlers.schedules import schedule_of
 from progressor.http.wire.models import plain
 from progressor.http.wire.paths import segment_of
+from progressor.messages.message import sent_by
 from progressor.model import Timer
 from progressor.texts import count, duration, rule_text, short, shown, visible
 from progressor.web.preferences import BrowserPreferences, mark_of
@@ -178,6 +180,8 @@ def _templates() -> Environment:
         "with_code": with_code,
         "pattern": pattern_of,
         "mark": mark_of,
+        "sent_by": sent_by,
+        "schedule_of": schedule_of,
         "bulk_filter": bulk_filter_of,
         "cut": cut,
         "milliseconds": milliseconds,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, tzinfo
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from progressor.errors import InvalidRequest
 
@@ -31,6 +31,15 @@ def typed_time(time: timedelta | None) -> str:
         if not time % unit:
             return f"{time // unit}{letter}"
     return str(_DURATION.dump_python(time, mode="json"))
+
+
+def duration_of(text: str, field: str) -> timedelta | None:
+    """Return the duration of a text, None for an empty one; raise InvalidRequest if it is none."""
+    stated = duration_text(text)
+    try:
+        return None if stated is None else _DURATION.validate_python(stated)
+    except ValidationError:
+        raise InvalidRequest(f"{field} must be a duration, such as 90m, 12h or 7d", field=field) from None
 
 
 def moment_of(text: str, field: str, zone: tzinfo) -> datetime | None:

@@ -40,6 +40,17 @@ def test_who_did_it_and_why(ask: Ask, order: str) -> None:
     assert f"cli {socket.gethostname()}" in shown
 
 
+def test_a_timer_that_is_changed_by_hand(ask: Ask, order: str) -> None:
+    """Each change leaves an entry, which the changes of programs do not."""
+    assert ask("put", NS, order).status == 0
+    for command in ("set-timer", "unset-timer"):
+        more = ("--after", "P1D") if command == "set-timer" else ()
+        assert ask(command, NS, order, *more, "--reason", "ticket 17").status == 0
+    unset, made, _ = audited(ask, NS, "--id", order)
+    assert [made["verb"], unset["verb"]] == ["set_timer", "unset_timer"]
+    assert {made["reason"], unset["reason"]} == {"ticket 17"}
+
+
 def test_another_name(ask: Ask, order: str) -> None:
     """The setting names who uses a shared account."""
     assert ask("put", NS, order, PROGRESSOR_ACTOR="nightly import").status == 0

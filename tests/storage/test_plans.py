@@ -240,6 +240,7 @@ OTHERS = {
     # All of a process.
     ("whole_tasks", "tasks"): "process_no =",
     ("whole_events", "events"): "process_no =",
+    ("messages_of", "outbox"): "process_no =",
     # A page of all, in the order of their keys.
     ("stale_states", "processes"): "process_no >",
     ("stale_tasks", "tasks"): "ROW(",
@@ -638,6 +639,7 @@ async def messages(storage: Storage, connections: SessionPool) -> None:
     keyed = [replace(each, idempotency_key=f"m{n}", request_hash=b"") for n, each in enumerate(sent)]
     await save(storage, step, resume(messages=tuple(keyed)))
     outbox = Outbox(connections, patience=timedelta(seconds=10))
+    await outbox.undelivered(1, limit=10)
     while (await outbox.deliver(now=T0)).more:
         pass
     await outbox.waiting(now=T0)

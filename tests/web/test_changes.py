@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -88,23 +88,74 @@ async def test_fire_a_timer(operator: Operator) -> None:
     client = operator.world.client
     for name in ("lapse", ""):
         page = await operator.get(ONE)
-        (form,) = (each for each in page.forms_to("/timers") if each.fields["timer"] == name)
-        assert (await operator.send(form, "fire")).note == "The timer is due now."
+        form = page.form("/timers", "unset", timer=name)
+        assert (await operator.send(form, "fire", reason=REASON)).note == "The timer is due now."
         await until(
             lambda: client.get(SEEN, "order-1"), lambda found, fired=name: fired not in found.timers
         )
     names = ["placed", "paid", "lapsed", "lapsed"]
     assert [each.name for each in (await client.get(SEEN, "order-1")).history] == names
+    acts = await operator.acts()
+    assert [(each.verb, each.process_id, each.reason) for each in acts] == [
+        ("fire_timer", "order-1", REASON)
+    ] * 2
 
 
 async def test_cancel_a_timer(operator: Operator) -> None:
     """It never fires."""
     page = await operator.get(ONE)
-    (form,) = (each for each in page.forms_to("/timers") if each.fields["timer"] == "lapse")
-    page = await operator.send(form, "unset")
+    page = await operator.send(page.form("/timers", "unset", timer="lapse"), "unset", reason=REASON)
     assert page.note == "The timer is cancelled."
     found = await operator.world.client.get(SEEN, "order-1")
     assert (set(found.timers), len(found.history)) == ({""}, 2)
+    await operator.only_act("unset_timer", namespace=SEEN, process_id="order-1", reason=REASON)
+
+
+async def test_set_a_timer(operator: Operator) -> None:
+    """After a time, or at one of the browser's zone; one of the name is replaced."""
+    client, browser = operator.world.client, operator.browser
+    await browser.send((await browser.get("settings")).forms_to("/settings")[1], zone="Asia/Kathmandu")
+    before = (await client.get(SEEN, "order-1")).timers["lapse"].due
+    page = await operator.get(ONE)
+    page = await operator.send(
+        page.form("/timers", "set"), "set", timer="lapse", after="90d", reason=REASON
+    )
+    assert page.note == "The timer is set."
+    assert (await client.get(SEEN, "order-1")).timers["lapse"].due > before + timedelta(days=30)
+    await operator.only_act("set_timer", namespace=SEEN, process_id="order-1", reason=REASON)
+    await operator.send(page.form("/timers", "set"), "set", timer="second", at="2100-01-01T05:45")
+    timers = (await client.get(SEEN, "order-1")).timers
+    assert set(timers) == {"", "lapse", "second"}
+    assert timers["second"].due == datetime(2100, 1, 1, tzinfo=UTC)
+    # What a program does leaves no entry: it may do so all the time.
+    await client.unset_timer(SEEN, "order-1", "second")
+    assert "unset_timer" not in [each.verb for each in (await client.audit(SEEN)).entries]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"timer": "lapse"}, "after"),
+        ({"after": "1d", "at": "2100-01-01T00:00"}, "after"),
+        ({"after": "soon"}, "after"),
+        ({"at": "tomorrow"}, "at"),
+        ({"at": "9999-01-01"}, "at"),
+        ({"timer": "~x", "after": "1d"}, "timer"),
+    ],
+)
+async def test_a_timer_that_cannot_be_set(world: World, fields: dict[str, str], field: str) -> None:
+    """The form comes back open, as it was filled in, and says what is wrong at the field."""
+    browser = await world.caller("all")
+    before = (await world.client.get(SEEN, "order-1")).timers
+    page = await browser.send((await browser.get(ONE)).form("/timers", "set"), "set", **fields)
+    assert page.status == 400
+    form = page.form("/timers", "set")
+    assert fields.items() <= form.fields.items()
+    at = page.attributes.index(("input", "aria-invalid", "true"))
+    assert [value for _, name, value in page.attributes[:at] if name == "name"][-1] == field
+    at = page.attributes.index(("details", "id", "set-timer"))
+    assert page.attributes[at + 1] == ("details", "open", "")
+    assert (await world.client.get(SEEN, "order-1")).timers == before
 
 
 async def test_remove(operator: Operator) -> None:

@@ -133,15 +133,15 @@ class Dispatcher:
         options.check_value("context", context)
         options.check_metadata("metadata", request.process_metadata)
         reply_to = None if request.task_type is TaskType.NOTIFY else self._node.reply_to
-        act = self._act_of(request)
-        return request._replace(args=args, context=context, reply_to=reply_to, act=act)
+        return request._replace(args=args, context=context, reply_to=reply_to, act=self._act_of(request))
 
     def _act_of(self, request: Request) -> Act | None:
         """Return the act that a request is, of an operator; None for those of callers and handlers."""
         if request.namespace == SCHEDULES and request.redoes is None and request.name in OF_SCHEDULES:
             return self._node.act(OF_SCHEDULES[request.name])
         verb = verb_of_request(request.task_type, request.name)
-        return None if verb is None else self._node.act(verb)
+        act = None if verb is None else self._node.act(verb)
+        return act if act is not None and act.is_noted else None
 
     def seconds(self, timeout: Timeout) -> float:
         """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""

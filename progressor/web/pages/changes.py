@@ -5,7 +5,9 @@ Rule: a form has a key of its own, drawn with its page: sent twice, it is done o
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -20,11 +22,15 @@ from progressor.web.forms import call_form, repair_form
 from progressor.web.page import Endpoint, PageRequest, Pages, number_of
 from progressor.web.pages.process import PATH, process_page
 from progressor.web.rendering import process_path
+from progressor.web.typed import duration_of, moment_of
 
 pages = Pages()
 
 # A page waits for an answer this long; after that it says where the answer will be.
 PATIENCE = timedelta(seconds=10)
+
+Change = Callable[..., Awaitable[None]]
+"""A method of the client that changes a timer."""
 
 
 def _on_its_page(endpoint: Endpoint) -> Endpoint:
@@ -97,16 +103,35 @@ async def redo(request: PageRequest, namespace: str, process_id: str) -> Respons
 @pages.post(PATH + "/timers", scope=Scope.PROCESSES_REPAIR)
 @_on_its_page
 async def change_timer(request: PageRequest, namespace: str, process_id: str) -> Response:
-    """Fire a timer now, or cancel it."""
+    """Set a timer, fire it now, or cancel it."""
     form, client = request.fields, request.server.client
-    timer, key, fires = form.get("timer", ""), form.get("key") or None, form.get("how") == "fire"
-    change = client.fire_timer if fires else client.unset_timer
+    of, key = (namespace, process_id, form.get("timer", "")), form.get("key") or None
+    match form.get("how"):
+        case "set":
+            change: Change = partial(client.set_timer, **_when(request))
+            note = "The timer is set."
+        case "fire":
+            change, note = client.fire_timer, "The timer is due now."
+        case "unset":
+            change, note = client.unset_timer, "The timer is cancelled."
+        case _:
+            raise InvalidRequest("a timer is set, fired or cancelled", field="how")
     try:
-        await change(namespace, process_id, timer, idempotency_key=key, timeout=PATIENCE)
+        await change(*of, idempotency_key=key, timeout=PATIENCE)
     except ReplyTimeout:
         return _back(request, namespace, process_id, "The change of the timer was accepted, and waits.")
-    note = "The timer is due now." if fires else "The timer is cancelled."
     return _back(request, namespace, process_id, note)
+
+
+def _when(request: PageRequest) -> dict[str, Any]:
+    """Return when a timer is to be due, as a form states it; InvalidRequest if not once."""
+    after, at = (request.fields.get(name, "").strip() for name in ("after", "at"))
+    if bool(after) == bool(at):
+        raise InvalidRequest("state one of the two: after which time it is due, or when", field="after")
+    return {
+        "after": duration_of(after, "after"),
+        "at": moment_of(at, "at", request.preferences.zone),
+    }
 
 
 @pages.post(PATH + "/remove", scope=Scope.PROCESSES_REMOVE)

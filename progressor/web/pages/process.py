@@ -27,6 +27,7 @@ pages = Pages()
 
 PATH = "/processes/{namespace}/{process_id}"
 _PAGE = 50
+_MOST_MESSAGES = 20
 # Bytes of the tasks or events of a page: more is on the next one.
 _ROOM = 1 << 20
 _VIEWS = ("timeline", "history", "raw")
@@ -70,6 +71,7 @@ async def process_page(
         view=view,
         views=_VIEWS,
         reserved=RESERVED,
+        undelivered=await reader.undelivered(snapshot, limit=_MOST_MESSAGES),
         **more,
     )
 
