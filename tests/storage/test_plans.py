@@ -1083,7 +1083,8 @@ async def test_cost_of_a_preview_that_counts_a_few(
         tables.execute("ANALYZE")
     values = {"namespace": f"'{NS}'", "cursor_no": "0", "looks": str(ROWS), "groups": "5", "most": "20"}
     read, buffers = await measured(dsn, name, hot[name], values)
-    assert max(read) == 20
+    # PostgreSQL 15 reads one ahead, to number them.
+    assert 20 <= max(read) <= 21
     assert buffers <= 200
 
 
