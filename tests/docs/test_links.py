@@ -17,6 +17,7 @@ from tests.docs.pages import ROOT, blocks, name_of, pages
 from tests.docs.test_code import _execute_all, _served
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_PICTURE = re.compile(r'(?:src|srcset)="([^"]+)"')
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -33,6 +34,17 @@ def test_relative_links_resolve(page: Path) -> None:
         assert ROOT in target.parents, link
         if anchor:
             assert anchor in _anchors(target), link
+
+
+def test_every_picture_is_shown() -> None:
+    """Pages show pictures that are there, and there is none that no page shows."""
+    shown = set()
+    for page in pages():
+        for name in _PICTURE.findall(page.read_text(encoding="utf-8")):
+            path = (page.parent / name).resolve()
+            assert path.stat().st_size, name
+            shown.add(path.name)
+    assert shown == {each.name for each in (ROOT / "docs" / "pictures").iterdir()}
 
 
 def _anchors(page: Path) -> set[str]:

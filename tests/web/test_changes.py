@@ -189,7 +189,7 @@ async def test_a_bulk(operator: Operator) -> None:
     page = await operator.get("broken")
     (url,) = (each for each in page.links if f"bulk/new?namespace={SEEN}" in each)
     page = await operator.get(url)
-    assert "Repair 1 process\n" in page.said
+    assert "Repair 1 process" in page.said
     page = await operator.send(page.form("/bulk"), reason=REASON, rate="1000")
     assert page.note == "The bulk has begun."
     entry = await operator.only_act("repair_all", namespace=SEEN, reason=REASON)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 
 import psycopg
+import pytest
 
 from progressor import Client, HandlerFailed
 from progressor.bulks import Bulk, BulkStatus
+from progressor.web.pages import broken
 from tests.acceptance.support import until
 from tests.support import Tables
-from tests.web.conftest import World
+from tests.web.conftest import World, engine_on
 from tests.web.orders import SEEN
 from tests.web.reading import Browser
 
@@ -117,3 +119,16 @@ async def stopped(browser: Browser, url: str) -> None:
     assert "running" in page.said
     page = await browser.send(page.form("/stop"))
     assert page.note == "The bulk begins no more repairs."
+
+
+async def test_a_preview_that_looked_at_too_few(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older processes may match too, so the bulk can be begun, and looks at all."""
+    monkeypatch.setattr(broken, "_PREVIEW_LOOKS", 1)
+    browser = await world.browser()
+    with suppress(HandlerFailed):
+        async with engine_on(world.dsn) as engine:
+            await engine.client.call(SEEN, "order-1", "break", "of order 1")
+    page = await browser.get(f"bulk/new?namespace={SEEN}&detail_like=%25of order 1%25")
+    assert "Of the newest 1 that are broken none matches." in page.said
+    page = await browser.send(page.form("/bulk"))
+    assert page.note == "The bulk has begun."

@@ -1,11 +1,9 @@
 -- The next processes that match, up to `room`, of the next `looks`, in one of three orders: of their creation,
 -- of that of the broken ones, of the timers that are due. A row for each namespace that was looked at; `end_at`
 -- and `end_no` are those of the last that was looked at, if `looks` ended there. Ranges of an index, each with
--- a limit.
---
---   walk    from one namespace to the next, with what is left to look at and to find
---   found   what matches in a namespace: no more is read once there is no room
---   rest    how many there are, where a namespace is through and there is room left
+-- a limit. `walk` goes from one namespace to the next, with what is left to look at and to find. `found` is what
+-- matches in one: no more is read once there is no room. `rest` says how many there are, where a namespace is
+-- through and there is room left.
 WITH RECURSIVE walk AS (
     SELECT
         %(after_namespace)s::bigint - 1 AS namespace_no, NULL::bigint[] AS process_nos,
