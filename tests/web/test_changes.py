@@ -178,8 +178,10 @@ async def test_pause_and_resume(operator: Operator) -> None:
     assert REASON in page.said
     await operator.only_act("pause", namespace=SEEN, reason=REASON)
     assert REASON in (await operator.get("")).said
+    assert f"{SEEN} is paused" in (await operator.get(ONE)).said
     page = await operator.send(page.form("/resume"), reason="enough")
     assert REASON not in page.said
+    assert "is paused" not in (await operator.get(ONE)).said
     (entry, _) = await operator.acts()
     assert (entry.verb, entry.reason, entry.actor) == ("resume", "enough", operator.name)
 

@@ -96,6 +96,11 @@ async def test_ten_thousand_repairs_are_stopped(served: World) -> None:
             )
         assert RATE <= bulk.begun == at_stop["begun"] == bulk.repaired < MANY
         assert bulk.ended_at is not None
+        page = await (await world.browser()).get(url)
+        assert "What it had not begun stays broken." in page.said
+        (again,) = (each for each in page.links if "bulk/new" in each)
+        assert "storm" in again
+        assert "<progress" not in page.html
         assert bulk.begun <= (bulk.ended_at - bulk.created_at).total_seconds() * RATE + BURST
         (found,) = tables.execute(
             "SELECT count(*) FILTER (WHERE status = 'running') AS mended, count(*) AS broken "

@@ -59,6 +59,9 @@ async def test_theme_and_refresh(world: World) -> None:
     page = await browser.send(page.forms_to("/settings")[0])
     assert page.url == browser.root + PATH
     assert "hx-get" in {name for _, name, _ in page.attributes}
+    # The overview has no name below the root.
+    page = await browser.send((await browser.get()).forms_to("/settings")[0])
+    assert page.url == browser.root
 
 
 async def test_cookies_of_settings_are_the_browsers_alone(world: World) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from progressor.client.results import TraceEntry
+from progressor.client.results import Published, TraceEntry
 from progressor.errors import InvalidRequest
 from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.wire.models import process_document
@@ -49,6 +49,7 @@ async def process_page(
     reader, client = request.server.client.reader, request.server.client
     await request.place.reserve(PAGE_WEIGHT * 2 * _ROOM)
     snapshot = await reader.standing(namespace, process_id)
+    published = await client.published(namespace)
     reads_state = request.may(Scope.STATE_READ, namespace)
     failures = request.reads_failures(namespace)
     found = await reader.view(snapshot)
@@ -67,7 +68,8 @@ async def process_page(
         detail=document["detail"],
         state=await _state(request, snapshot) if reads_state else None,
         mailbox=await client.mailbox(namespace, process_id),
-        **await _forms(request, namespace),
+        **_forms(published),
+        is_paused=published.paused,
         view=view,
         views=_VIEWS,
         reserved=RESERVED,
@@ -76,9 +78,8 @@ async def process_page(
     )
 
 
-async def _forms(request: PageRequest, namespace: str) -> dict[str, Any]:
+def _forms(published: Published) -> dict[str, Any]:
     """Return the forms of its calls by name and of its repair handler, and whether they are raw."""
-    published = await request.server.publications.of(namespace)
     calls = published.schemas.get("calls") or {}
     return {
         "calls": {name: ArgsForm.of(schemas.get("args")) for name, schemas in calls.items()},

@@ -69,8 +69,9 @@ async def prefer(request: PageRequest) -> Response:
     for field, known in (("zone", zones()), ("theme", get_args(Theme)), ("live", ("on", "off"))):
         if field in form and form[field] not in known:
             raise InvalidRequest(f"choose the {field} from its list", field=field)
-    back = form.get("back", "")
-    answer = request.to(back if _PLACE.fullmatch(back) else "settings")
+    # An empty one is the overview.
+    back = form.get("back", "settings")
+    answer = request.to(back if not back or _PLACE.fullmatch(back) else "settings")
     for name, field in ((ZONE, "zone"), (THEME, "theme"), (LIVE, "live"), (KEYS, "keys")):
         if field in form:
             keep(answer, request, name, form[field])
