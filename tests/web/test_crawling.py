@@ -146,6 +146,15 @@ async def test_live_pages_refresh_from_themselves(world: World) -> None:
     assert await refreshed("nowhere?a=b") == []
 
 
+async def test_why_a_process_broke_is_said_in_every_view(world: World) -> None:
+    """With the task that broke it, and its arguments, wherever its timeline begins."""
+    browser = await world.browser()
+    for query in ("", "?view=history", "?view=raw", "?before=1"):
+        page = await browser.get(f"processes/{SEEN}/order-2{query}")
+        assert "call break with" in " ".join(page.said.split()), query
+        assert "A timer that broke it" not in page.said
+
+
 async def test_files_have_the_hash_of_their_contents(world: World) -> None:
     """A name without it, or with another one, is no file."""
     browser = await world.browser()

@@ -6,6 +6,7 @@ Rule: a range is read by its place, never counted, and a long value is a page of
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from progressor.http.wire.models import process_document
 from progressor.inputs import RESERVED, HistoryRange
 from progressor.model import Snapshot
 from progressor.rights import Scope
-from progressor.storage import TraceRange
+from progressor.storage import TaskRow, TraceRange
 from progressor.web.forms import ArgsForm, repair_form
 from progressor.web.page import PageProblem, PageRequest, Pages, number_of
 from progressor.web.rendering import pretty
@@ -59,6 +60,7 @@ async def process_page(
         more |= await _timeline(request, snapshot)
     elif reads_state and view == "history":
         more |= await _history(request, snapshot)
+    of_culprit = snapshot.corrupted_by if reads_state else None
     return request.page(
         "process.html",
         f"{namespace}/{process_id}",
@@ -66,6 +68,7 @@ async def process_page(
         process=found,
         snapshot=snapshot,
         detail=document["detail"],
+        culprit=None if of_culprit is None else await _task(request, snapshot, of_culprit),
         state=await _state(request, snapshot) if reads_state else None,
         mailbox=await client.mailbox(namespace, process_id),
         **_forms(published),
@@ -100,11 +103,23 @@ async def _timeline(request: PageRequest, snapshot: Snapshot) -> dict[str, Any]:
     reader, before = request.server.client.reader, _place(request)
     of = TraceRange(snapshot.namespace, snapshot.process_id, 0, before, None, _PAGE)
     rows, has_more = await reader.trace(of, room=_ROOM)
-    wire = await reader.wire_of(snapshot.namespace)
+    entries = await _entries(request, snapshot, rows)
+    return {"entries": entries[::-1], "following": rows[0].task_id if rows and has_more else None}
+
+
+async def _task(request: PageRequest, snapshot: Snapshot, task_id: int) -> TraceEntry | None:
+    """Return one task; None if it is deleted."""
+    of = TraceRange(snapshot.namespace, snapshot.process_id, task_id - 1, task_id + 1, None, 1)
+    rows, _ = await request.server.client.reader.trace(of, room=_ROOM)
+    return next(iter(await _entries(request, snapshot, rows)), None)
+
+
+async def _entries(request: PageRequest, snapshot: Snapshot, rows: Sequence[TaskRow]) -> list[TraceEntry]:
+    """Return tasks as a page shows them: without the texts of failures for who may not read them."""
+    wire = await request.server.client.reader.wire_of(snapshot.namespace)
     failures = request.reads_failures(snapshot.namespace)
     entries = [TraceEntry.of(row, wire, snapshot) for row in rows]
-    shown = [each if failures else replace(each, error=None) for each in entries]
-    return {"entries": shown[::-1], "following": rows[0].task_id if rows and has_more else None}
+    return [each if failures else replace(each, error=None) for each in entries]
 
 
 async def _history(request: PageRequest, snapshot: Snapshot) -> dict[str, Any]:

@@ -71,8 +71,8 @@ SELECT
     greatest(0, 42 - minute), greatest(0, 30 * sin(minute / 11.0))::integer, 0,
     (3 + 2 * sin(minute / 3.0))::integer, (9000 + 2500 * sin(minute / 7.0))::integer + 700 * (minute % 5),
     100, '2 s'
-FROM progressor.namespaces CROSS JOIN generate_series(1, 59) AS minute
-WHERE name = 'shop.customer' ON CONFLICT DO NOTHING
+FROM progressor.namespaces CROSS JOIN generate_series(0, 59) AS minute
+WHERE name = 'shop.customer'
 """
 
 
@@ -111,6 +111,8 @@ async def live(client: Client, dsn: str) -> str:
         await client.repair(NAMESPACE, broken[1].process_id, Fix(limit=900_00))
         await client.repair_all(NAMESPACE, detail_like="%jammed%", simple=True, rate=0.05)
         await client.pause("shop.report", "until the mail server is back")
+    # What the scanner noted when it began shows an empty shop.
+    await asyncio.to_thread(_execute, dsn, "DELETE FROM progressor.samples")
     await asyncio.to_thread(_execute, dsn, _SAMPLES)
     _, bearer = await client.tokens.create("anna", scopes=["all"], namespaces=["*"], lifetime=None)
     return bearer.text
