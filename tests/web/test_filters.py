@@ -122,3 +122,13 @@ async def test_so_many_namespaces_are_offered_and_no_more(
     """A page stays small, however many there are."""
     monkeypatch.setattr(namespaces, "_MOST_OFFERED", 1)
     assert len(offered(await (await world.browser()).get("processes"))) == 1
+
+
+@pytest.mark.parametrize("text", ["order-1", HIDDEN, "x" * 300, "\x00"])
+async def test_what_is_no_namespace_is_not_found(world: World, text: str) -> None:
+    """The page says how a process is found, and of namespaces that are hidden no more than that."""
+    browser = await world.caller("all", namespaces=["a.*"])
+    page = await browser.get("find", params={"q": text})
+    assert (page.status, page.url) == (200, f"{browser.root}processes")
+    assert page.note is not None
+    assert page.note.endswith("is no namespace. A process is found by NAMESPACE/PROCESS ID.")

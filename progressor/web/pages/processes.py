@@ -11,14 +11,16 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from progressor.errors import InvalidRequest
+from progressor.errors import InvalidRequest, NamespaceNotFound
 from progressor.handlers.codec import decode
 from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.parameters import since_of
+from progressor.http.server.problems import Refusal
 from progressor.http.wire.models import process_document
 from progressor.inputs import check_since
 from progressor.rights import Scope
 from progressor.storage import TimerFilter
+from progressor.texts import short
 from progressor.web.page import MISTYPED, PageRequest, Pages
 from progressor.web.pages.namespaces import offered_namespaces
 from progressor.web.rendering import process_path
@@ -129,4 +131,14 @@ async def find(request: PageRequest) -> Response:
     namespace, slash, process_id = request.query_params.get("q", "").strip().partition("/")
     if slash and process_id:
         return request.to(process_path("", namespace, process_id))
+    if not namespace:
+        return request.to("processes")
+    try:
+        require(request.caller, Scope.PROCESSES_READ, namespace)
+        await request.server.client.published(namespace)
+    except (Refusal, NamespaceNotFound, InvalidRequest):
+        # Of namespaces that its caller does not see it says nothing else.
+        return request.to(
+            "processes", f"{short(namespace)} is no namespace. A process is found by NAMESPACE/PROCESS ID."
+        )
     return request.to(f"processes{Filter(namespace=namespace).query()}")

@@ -1,7 +1,7 @@
 // What pages do beyond links and forms: keys, and a refresh that disturbs nobody. All else works without it.
 "use strict";
 
-const pages = { o: "", p: "processes", b: "broken", n: "namespaces", w: "workers", s: "schedules", f: "feed", a: "audit" };
+const pages = { o: "", p: "processes", b: "broken", n: "namespaces", w: "workers", s: "schedules", f: "feed", r: "bulk", a: "audit", y: "system" };
 let isGoing = false;
 
 function isTyping(element) {
@@ -54,6 +54,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   const isTyped = main.contains(document.activeElement) && isTyping(document.activeElement);
   if (document.hidden || isFilled || isTyped || String(window.getSelection()) !== "") {
     event.preventDefault();
+    showLive("Held");
     return;
   }
   const left = refreshedAt + PACE - performance.now();
@@ -82,22 +83,22 @@ function listen() {
 document.addEventListener("visibilitychange", listen);
 listen();
 
-// A page that cannot be refreshed says so; one that is gone, or asks for a sign-in, is loaded whole.
-function showLive(isReached) {
+// A page that is held, or cannot be refreshed, says so; one that is gone, or asks for a sign-in, is loaded whole.
+function showLive(text) {
   const button = document.querySelector(".live button");
-  button.classList.toggle("on", isReached);
-  button.classList.toggle("lost", !isReached);
-  button.textContent = isReached ? "Live" : "Not reached";
+  button.classList.toggle("on", text === "Live");
+  button.classList.toggle("lost", text === "Not reached");
+  button.textContent = text;
 }
 
-document.addEventListener("htmx:sendError", () => showLive(false));
+document.addEventListener("htmx:sendError", () => showLive("Not reached"));
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { xhr } = event.detail;
   if (xhr.status === 404 || new URL(xhr.responseURL).pathname !== window.location.pathname) {
     event.preventDefault();
     window.location.reload();
   } else {
-    showLive(xhr.status < 400);
+    showLive(xhr.status < 400 ? "Live" : "Not reached");
   }
 });
 

@@ -84,10 +84,12 @@ async def test_who_writes_is_not_disturbed(served: World, tab: Tab) -> None:
     await served.client.call(SEEN, "order-1", "pay", {"amount": 1})
     await tab.page.evaluate("htmx.trigger('#main', 'changed')")
     assert tab.root + PATH not in tab.asked
+    await tab.page.get_by_role("button", name="Held").wait_for()
     assert await field.input_value() == "order"
     await field.fill("")
     await field.evaluate("(field) => field.blur()")
     await tab.page.get_by_text('"paid": 6').wait_for()
+    await tab.page.get_by_role("button", name="Live").wait_for()
     # What is open stays open.
     assert await tab.page.locator("details:has(form[action$=remove])").get_attribute("open") is not None
 
