@@ -113,11 +113,12 @@ $(DEV): pyproject.toml | $(PYTHON)
 	$(PIP) install --quiet --editable '.[embedded,crypto,web,webhooks]' --group dev
 	touch $@ $(APP)
 
+browser: export DEBIAN_FRONTEND = noninteractive
 browser:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 		echo "Installing Chromium, for the tests of the console"; \
-		apt-get install -y -qq --no-install-recommends chromium > /dev/null \
-			|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; }; \
+		install="apt-get install -y -qq --no-install-recommends chromium"; \
+		$$install > /dev/null || { apt-get update -qq && $$install > /dev/null; }; \
 	fi
 
 $(LOWEST)/.dev: pyproject.toml tests/lowest.py | $(PYTHON)
