@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         TaskNotFound as TaskNotFound,
         Undecryptable as Undecryptable,
     )
+    from progressor.handlers.dry_run import DryRun as DryRun, DueTimer as DueTimer
     from progressor.handlers.handler import Handler as Handler
     from progressor.handlers.namespace import Namespace as Namespace
     from progressor.handlers.process import Process as Process
@@ -149,6 +150,7 @@ else:
                 "SchemaMismatch StepTransactionError StorageUnavailable SubscriptionLost TaskCancelled "
                 "TaskNotEnded TaskNotFound Undecryptable"
             ),
+            "handlers.dry_run": "DryRun DueTimer",
             "handlers.handler": "Handler",
             "handlers.namespace": "Namespace",
             "handlers.process": "Process",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ RESERVED: Final = "progressor:"
 SET_TIMER: Final = f"{RESERVED}set_timer"
 UNSET_TIMER: Final = f"{RESERVED}unset_timer"
 FIRE_TIMER: Final = f"{RESERVED}fire_timer"
+DRY_RUN: Final = "dry_run"
 MAX_TIMERS: Final = 32
 """The most timers of one process."""
 HIGHEST_PRIORITY: Final = 10
@@ -106,6 +108,11 @@ def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:
     except UnicodeEncodeError:
         raise InvalidRequest(f"{field} must be valid Unicode (no lone surrogates)", field=field) from None
     return value
+
+
+def new_lease() -> int:
+    """Draw 62 random bits, which no other claim has."""
+    return secrets.randbits(62)
 
 
 def new_key() -> str:

@@ -6,7 +6,6 @@ only the engine sees, are named tuples, which are made in a third of a frozen da
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from pydantic_core import to_json
 
 from progressor.calendars import Rule
-from progressor.inputs import MAX_ID_LENGTH
+from progressor.inputs import DRY_RUN, MAX_ID_LENGTH
 from progressor.messages.message import Message
 from progressor.timers import TimerChange
 from progressor.timers.recurrence import Drift, Occurrence, Recurrence, occurrence_of
@@ -232,9 +231,14 @@ class Task(NamedTuple):
         )
 
     @property
+    def is_dry_run(self) -> bool:
+        """True of the dry run of a repair: nothing of its step is saved, so it must do nothing outside."""
+        return self.name == DRY_RUN and self.task_type is TaskType.REPAIR
+
+    @property
     def function(self) -> str:
         """The function that serves it, as workers list theirs: `call pay`, `timeout dunning`, `init`."""
-        if self.name is None or self.task_type is TaskType.REMOVE:
+        if self.name is None or self.task_type in (TaskType.REMOVE, TaskType.REPAIR):
             return self.task_type.value
         return f"{'timeout' if self.task_type is TaskType.TIMEOUT else 'call'} {self.name}"
 
@@ -370,8 +374,9 @@ class Decision(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        """True if the handler answered, and neither raised nor rejected."""
-        return self.reply.error is None and self.reply.rejection is None
+        """True if the handler answered, and what it did is saved: it was no dry run."""
+        has_answered = self.reply.error is None and self.reply.rejection is None
+        return has_answered and self.disposition is not Disposition.HOLD
 
     @property
     def size(self) -> int:
@@ -392,8 +397,3 @@ def metadata_size(metadata: Metadata | None) -> int:
     if len(metadata) == 1 and isinstance(name, str) and len(name) <= MAX_ID_LENGTH:
         return 0
     return len(to_json(metadata))
-
-
-def new_lease() -> int:
-    """Draw 62 random bits, which no other claim has."""
-    return secrets.randbits(62)

@@ -1,8 +1,7 @@
 """Every change of a process's status, of its timer and its mailbox. Pure.
 
 Rule: a status changes only by a step, as `TABLE` states, or by a verb of the API, as `VERBS` states.
-Storage writes what this module decides, and chooses nothing. Pure: no clock, no database, no handler. The
-docs are drawn from these tables, and tests hold the SQL to them.
+Storage writes what this module decides, and chooses nothing. Tests hold the SQL to these tables.
 """
 
 from __future__ import annotations
@@ -278,6 +277,8 @@ def was_broken_in_init(process: Snapshot) -> bool:
 
 
 def _succeeded(process: Snapshot, task: Task, intent: Intent, feeds: bool) -> Decision:
+    if task.is_dry_run:
+        return Decision(STAYS_BROKEN.end(Case.ALWAYS).disposition, Reply(response=intent.response))
     key = task.task_type, Ending.SUCCESS
     rule = BROKEN_IN_INIT.get(key, TABLE[key]) if was_broken_in_init(process) else TABLE[key]
     end = rule.end(_case_of(intent.action))

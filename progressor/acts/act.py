@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from progressor.errors import InvalidRequest
 from progressor.inputs import (
+    DRY_RUN,
     FIRE_TIMER,
     SET_TIMER,
     UNSET_TIMER,
@@ -140,6 +141,8 @@ def verb_of_request(task_type: TaskType, name: str | None) -> AuditVerb | None:
     """Return the verb of a repair, or of a change of a timer; None for any other request."""
     if task_type is not TaskType.REPAIR:
         return _OF_TIMERS.get(name or "")
+    if name == DRY_RUN:
+        return None
     return AuditVerb.SIMPLE_REPAIR if name == _SIMPLE_REPAIR else AuditVerb.REPAIR
 
 

@@ -159,7 +159,10 @@ def repair(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", rich_help_panel=_MANY, help="Show how many match, and why they broke."),
+        typer.Option(
+            "--dry-run",
+            help="Of one: show what its repair would do. Of many: how many match, and why they broke.",
+        ),
     ] = False,
     watch: Annotated[
         bool,
@@ -193,7 +196,7 @@ def repair(
         given = read_json(namespace, "ARGS")
         bulk.begin(settings, of_namespace, given, {**wanted, **how, **pace}, watch=watch, machine=json)
         return
-    of_many = any(wanted.values()) or simple or redo or rate is not None or dry_run or watch
+    of_many = any(wanted.values()) or simple or redo or rate is not None or watch
     _refuse(not of_many, "for many processes, say of which namespace")
     if namespace is None or process_id is None:
         raise typer.BadParameter(
@@ -201,6 +204,12 @@ def repair(
         )
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout)
+    if dry_run:
+        run = ask(settings, lambda client: client.dry_run_repair(namespace, process_id, given, **common))
+        if not json:
+            stdout().print("a repair would do this; nothing is changed", soft_wrap=True)
+        print_json(run.document, machine=json)
+        return
     answer = ask(settings, lambda client: client.repair(namespace, process_id, given, **common))
     print_answer(answer, f"repaired {namespace}/{process_id}", machine=json)
 

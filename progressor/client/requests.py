@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack, overload
 from progressor.client.asks import Asks, Timeout
 from progressor.client.results import Read
 from progressor.errors import InvalidRequest
+from progressor.handlers.dry_run import DryRun, read_dry_run
 from progressor.handlers.served import (
     A,
     ArgumentsMissing,
@@ -24,6 +25,7 @@ from progressor.handlers.served import (
     R,
     served_by,
 )
+from progressor.inputs import DRY_RUN
 from progressor.model import Metadata, TaskType
 
 SIMPLE_REPAIR = "simple_repair"
@@ -322,6 +324,28 @@ class Requesting:
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
         )
         await self._dispatcher.submit(request, timeout)
+
+    async def dry_run_repair(
+        self,
+        namespace: str,
+        process_id: str,
+        args: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        context: Any = None,
+        timeout: Timeout = None,
+    ) -> DryRun:
+        """Show what `repair` would do: run the handler of a broken process, and save nothing of its step.
+
+        The process stays as it is, and what the handler does with its `connection` is rolled back. The
+        handler says by `dry_run=True` that it does nothing outside then; InvalidRequest if it does not, or
+        if an older worker met it. Further errors as of `repair`.
+        """
+        request = self._dispatcher.make(
+            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context, DRY_RUN
+        )
+        run: DryRun = await self._dispatcher.ask(request, timeout, read_dry_run)
+        return run
 
     async def redo(
         self,

@@ -25,9 +25,10 @@ from progressor.errors import (
     TaskCancelled,
     TaskNotFound,
 )
-from progressor.handlers.codec import JSON, Wire
+from progressor.handlers.codec import JSON, Wire, decode_any
+from progressor.handlers.dry_run import unguarded
 from progressor.handlers.process import Process
-from progressor.inputs import given_key, redone_with
+from progressor.inputs import DRY_RUN, given_key, redone_with
 from progressor.model import Event, TaskStatus, TaskType
 from progressor.storage import (
     Gone,
@@ -100,15 +101,13 @@ class TraceEntry:
     @classmethod
     def of(cls, row: TaskRow, wire: Wire, of: Owning) -> TraceEntry:
         """Return a task of a process, as it is stored, with its values decoded."""
-        # The rule of a timer is the engine's own, and in no codec.
-        decode_args = JSON.decode_any if wire.is_coded and row.task_type.is_timer else wire.decode_any
         refused = row.status is TaskStatus.ERROR
         return cls(
             task_id=row.task_id,
             task_type=row.task_type,
             status=row.status,
             name=row.name,
-            args=decode_args(row.args, "args", of),
+            args=_args_of(row, wire, of),
             # The response of a refused task holds the rejection; its text is the error.
             response=None if refused else wire.decode_any(row.response, "response", of),
             error=row.error,
@@ -127,6 +126,14 @@ class TraceEntry:
             priority=row.priority,
             trace_id=None if row.trace is None else trace_id_of(row.trace),
         )
+
+
+def _args_of(row: TaskRow, wire: Wire, of: Owning) -> Any:
+    if row.args is not None and row.task_type is TaskType.REPAIR and row.name == DRY_RUN:
+        return decode_any(unguarded(wire.unseal(row.args, "args", of)))
+    # The rule of a timer is the engine's own, and in no codec.
+    decode = JSON.decode_any if wire.is_coded and row.task_type.is_timer else wire.decode_any
+    return decode(row.args, "args", of)
 
 
 class ProcessChange(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 from progressor.client.asks import Asks, Timeout
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.client.results import Receipt
+from progressor.inputs import DRY_RUN
 from progressor.model import Metadata, TaskType
 
 
@@ -144,6 +145,25 @@ class Submitting:
         """Do as `simple_repair`, with the same errors, and return a receipt."""
         request = self._dispatcher.make(
             TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
+        )
+        return await self._dispatcher.submit(request, timeout)
+
+    async def submit_dry_run_repair(
+        self,
+        namespace: str,
+        process_id: str,
+        args: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        context: Any = None,
+        timeout: Timeout = None,
+    ) -> Receipt:
+        """Submit what `dry_run_repair` sends, with the errors of `submit_repair`, and return its receipt.
+
+        Its answer is the document of a DryRun.
+        """
+        request = self._dispatcher.make(
+            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context, DRY_RUN
         )
         return await self._dispatcher.submit(request, timeout)
 

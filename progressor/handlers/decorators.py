@@ -51,6 +51,8 @@ class Decorators(Generic[StateT]):
         self._calls: dict[str, Function] = {}
         self._timeouts = Timeouts(name, is_raw=is_raw)
         self._histories: dict[Function, HistoryRange | None] = {}
+        self.dry_runs = False
+        """True if its repair handler takes dry runs."""
         self.schedules: Final[dict[str, Schedule]] = {}
         """The schedules that it declares, by their names."""
 
@@ -131,10 +133,19 @@ class Decorators(Generic[StateT]):
     def repair(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
     @overload
     def repair(
-        self, /, *, history: _History = ...
+        self, /, *, history: _History = ..., dry_run: bool = False
     ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
-    def repair(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
-        """Serve `repair` with `(process[, args])`; `history` and InvalidRequest as for `init`."""
+    def repair(
+        self, function: Any = None, /, *, history: _History = _INHERIT, dry_run: bool = False
+    ) -> Any:
+        """Serve `repair` with `(process[, args])`; `history` and InvalidRequest as for `init`.
+
+        With `dry_run` it takes dry runs too, which show what a repair would do. It then does nothing
+        outside of its process while `process.task.is_dry_run`: nothing of that can be rolled back.
+        """
+        if not isinstance(dry_run, bool):
+            raise InvalidRequest("dry_run must be True or False", field="dry_run")
+        self.dry_runs = self.dry_runs or dry_run
         return self._decorate(TaskType.REPAIR, function, names_around(), history=history)
 
     def schedule(self, name: str, every: timedelta | Rule, /, **doing: Unpack[Doing]) -> None:

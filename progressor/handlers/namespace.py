@@ -15,6 +15,7 @@ from progressor.config import NamespaceOptions, Rates
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import RAW, Wire
 from progressor.handlers.decorators import Decorators
+from progressor.handlers.dry_run import described, no_dry_runs, unguarded
 from progressor.handlers.function import Function
 from progressor.handlers.handler import (
     Group,
@@ -133,12 +134,21 @@ class Namespace(Decorators[StateT]):
             raw = await self._profile.watched(self._handler.process(task, process))
             return self._timeouts.armed(process, task, checked(raw))
         function = self._function(task)
-        args = function.read_args(plain_args(task, self.wire))
+        args = function.read_args(self._plain_args(task))
         view: WritableProcess[Any] = WritableProcess(
             process.snapshot, task, wire=self.wire, shape=self.shape, draft=Draft()
         )
         answer = function.write_answer(await function.call(view, *args))
-        return self._timeouts.armed(process, task, view.intent(self.wire.seal(answer, "response", task)))
+        intent = self._timeouts.armed(process, task, view.intent(self.wire.seal(answer, "response", task)))
+        return described(intent, answer, process.snapshot, task, self.wire) if task.is_dry_run else intent
+
+    def _plain_args(self, task: Task) -> bytes | None:
+        plain = plain_args(task, self.wire)
+        if not task.is_dry_run:
+            return plain
+        if not self.dry_runs:
+            raise InvalidCall(no_dry_runs(self.name), field="namespace")
+        return unguarded(plain)
 
     def group_of(self, task: Task) -> str | None:
         """Return the group that a process enters with this init; None if it enters none.

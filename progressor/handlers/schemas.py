@@ -11,7 +11,10 @@ from progressor.model import TaskType
 
 
 def schemas_of(namespace: Namespace[Any]) -> dict[str, Any]:
-    """Return the schemas of the state, of arguments of start, calls and repair, and of answers."""
+    """Return the schemas of the state, of arguments of start, calls and repair, and of answers.
+
+    `dry_run` says whether the repair handler takes dry runs.
+    """
     init, repair = namespace.find(TaskType.INIT), namespace.find(TaskType.REPAIR)
     return {
         "state": None if namespace.shape is ANY else namespace.shape.schema("validation"),
@@ -21,6 +24,7 @@ def schemas_of(namespace: Namespace[Any]) -> dict[str, Any]:
             for name, call in sorted(namespace.calls.items())
         },
         "repair": repair and repair.args_schema,
+        "dry_run": namespace.dry_runs,
     }
 
 

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from progressor.errors import InvalidRequest
+from progressor.inputs import new_lease
 from progressor.loggers import Logger
-from progressor.model import TaskType, new_lease
+from progressor.model import TaskType
 from progressor.storage.params import Columns, request_columns
 from progressor.storage.postgres.arrays import bigints, microseconds
 from progressor.storage.postgres.pipeline import Hints, Session

@@ -21,6 +21,7 @@ from progressor.codecs.codec import Owner
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, Reject
 from progressor.handlers.codec import JSON, Wire, decode_any, encode, json_object, require_in_range
+from progressor.handlers.dry_run import timers_after
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Draft, Process, WritableProcess
@@ -42,7 +43,6 @@ from progressor.model import (
     Timer,
     TimerStatus,
 )
-from progressor.timers import SetTimer, UnsetTimer
 from progressor.timers.recurrence import Occurrence, recurrence_of
 from progressor.transitions import RUNS_IN
 
@@ -343,7 +343,10 @@ def _done(
     saved = before.aux_state if intent.aux_state is None else intent.aux_state
     now = task.running_time or before.created_at
     last = before.last_event_id
-    timers = _timers_after(intent, before, task, now)
+    timers = {
+        name: DoneTimer(each.at, each.at - now, each.remove)
+        for name, each in timers_after(intent, before, task).items()
+    }
     events = tuple(
         Event(
             wire.decode_any(each.payload, "event", before), each.metadata, last + place, now, task.task_id
@@ -361,23 +364,3 @@ def _done(
         intent=intent,
         messages=tuple(replace(each, args=decode_any(each.args)) for each in intent.messages),
     )
-
-
-def _timers_after(intent: Intent, before: Snapshot, task: Task, now: datetime) -> dict[str, DoneTimer]:
-    if isinstance(intent.action, Remove):
-        return {}
-    left = {
-        each.name: DoneTimer(each.due, each.due - now, each.task_type is TaskType.REMOVE)
-        for each in before.timers
-    }
-    if task.task_type.is_timer:
-        left.pop(task.name or "", None)
-    for change in intent.changes:
-        match change:
-            case SetTimer(name=name):
-                timer = change.armed(now, task.namespace, task.process_id, name)
-                due = now + (timer.after or timedelta(0)) if timer.at is None else timer.at
-                left[name] = DoneTimer(due, due - now, timer.remove)
-            case UnsetTimer(name=name):
-                left.pop(name, None)
-    return left

@@ -16,7 +16,7 @@ from progressor import metrics
 from progressor.config import Rate
 from progressor.errors import ProgressorError
 from progressor.handlers.namespace import Namespace
-from progressor.model import new_lease
+from progressor.inputs import new_lease
 from progressor.storage import KINDS, ROOM, Claimed, Kind, Storage, TaskRef
 from progressor.worker.bells import Bells
 from progressor.worker.foreign_functions import ForeignFunctions

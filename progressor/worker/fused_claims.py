@@ -17,7 +17,8 @@ from progressor import metrics
 from progressor.errors import InvalidRequest
 from progressor.handlers.handler_profile import Fuse, HandlerProfile
 from progressor.handlers.namespace import Namespace
-from progressor.model import Task, new_lease
+from progressor.inputs import new_lease
+from progressor.model import Task
 from progressor.storage import Claimed, Doubtful, FusedClaim, Hints, LostLease, Saved, Step, Storage
 from progressor.worker.slot import Reservation
 from progressor.worker.started_step import MOST_TOGETHER, StartedStep, bar_slow, log_again

@@ -76,8 +76,9 @@ async def expire(process: Process[Order]) -> None:
     process.emit("expired")
 
 
-@orders.repair
+@orders.repair(dry_run=True)
 async def find(process: Process[Order], args: dict[str, str]) -> str:
+    process.emit("found", by=args["who"])
     return f"found by {args['who']}"
 
 

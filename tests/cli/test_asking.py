@@ -110,6 +110,15 @@ def test_repair(ask: Ask, broken: str) -> None:
     assert (again.status, "is not broken" in again.err) == (1, True)
 
 
+def test_a_dry_run_of_a_repair(ask: Ask, broken: str) -> None:
+    """It shows what a repair would do, for people and for machines, and changes nothing."""
+    run = ask("repair", NS, broken, '{"who": "postman"}', "--dry-run", "--json")
+    assert (run.json["answer"], run.json["events"][0]["payload"]) == ("found by postman", {"by": "postman"})
+    shown = ask("repair", NS, broken, '{"who": "postman"}', "--dry-run").out
+    assert shown.startswith("a repair would do this; nothing is changed\n{")
+    assert ask("get", NS, broken, "--json").json["status"] == "error"
+
+
 def test_simple_repair(ask: Ask, broken: str) -> None:
     """It puts the process back without a handler's answer."""
     assert ask("simple-repair", NS, broken, "--json") == (0, "null\n", "")

@@ -31,6 +31,7 @@ PUBLIC = """
     Cron RRule Monthly Each Rate Retention
     Timer TimerStatus SetTimer UnsetTimer Remove Message Reject NonRetryable RetryPolicy Codec
     Client SyncClient ProcessHandle TraceEntry Page Health Receipt Published KnownNamespace KnownWorker
+    DryRun DueTimer
     KnownGroup KnownRetention RetentionEstimate NamespaceStatus WaitingRequests Mailbox FailureGroup
     ProcessChange acting AuditEntry AuditPage tracing log_fields
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound

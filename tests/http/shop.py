@@ -67,7 +67,7 @@ def make(gate: Gate | None = None) -> Namespace:
     async def lapse(process: Process[Order]) -> None:
         process.emit("lapsed")
 
-    @orders.repair
+    @orders.repair(dry_run=True)
     async def mend(process: Process[Order], args: Pay | None = None) -> str:
         return "mended"
 

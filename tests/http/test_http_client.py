@@ -146,6 +146,8 @@ async def test_it_asks_as_the_client_does(client: HttpClient) -> None:
     assert found.process_id == "a/ü"
     assert await client.result(NS, "a/ü", trace[1].task_id) == "2.5"
     await client.put(NS, "put", state={"item": "x"}, events=[{"name": "e", "payload": 1}], status="error")
+    run = await client.dry_run_repair(NS, "put", {"amount": 1})
+    assert (run.answer, run.state) == ("mended", {"item": "x"})
     assert await client.repair(NS, "put", {"amount": 1}) == "mended"
     await client.remove(NS, "put")
     assert (await client.published(NS)).schemas["calls"]["pay"]["args"]["required"] == ["amount"]

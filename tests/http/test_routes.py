@@ -335,6 +335,10 @@ async def test_a_refusal_and_a_failure_are_problems(order: httpx.AsyncClient) ->
     await order.post(f"{ORDER}/calls/break")
     with_body = await order.post(f"{ORDER}/repairs", params={"simple": True}, json={"amount": 1})
     assert with_body.status_code == 422
+    both = await order.post(f"{ORDER}/repairs", params={"simple": True, "dry_run": True})
+    assert (both.status_code, both.json()["field"]) == (400, "dry_run")
+    dry = await order.post(f"{ORDER}/repairs", params={"dry_run": True}, json={"amount": 1})
+    assert (dry.json()["answer"], dry.json()["removed"]) == ("mended", False)
     assert (await order.post(f"{ORDER}/repairs", json={"amount": 1})).json() == "mended"
 
 

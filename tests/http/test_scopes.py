@@ -77,6 +77,7 @@ MATRIX = [
     Row("POST", _PROCESS + "/calls/{name}", ("processes:call",)),
     Row("POST", _PROCESS + "/notices/{name}", ("processes:call",)),
     Row("POST", _PROCESS + "/repairs", ("processes:repair",)),
+    Row("POST", _PROCESS + "/repairs", ("processes:repair", "state:read"), "?dry_run=true"),
     Row("PATCH", _PROCESS + "/timers/{timer}", ("processes:repair",)),
     Row("DELETE", _PROCESS + "/timers/{timer}", ("processes:repair",)),
     Row("POST", _PROCESS + "/timers/{timer}/fire", ("processes:repair",)),
@@ -112,7 +113,7 @@ def made(name: str) -> Namespace:
     async def fail(process: Process[Any]) -> None:
         raise KeyError("hidden")
 
-    @namespace.repair
+    @namespace.repair(dry_run=True)
     async def mend(process: Process[Any]) -> None:
         """Nothing to do."""
 

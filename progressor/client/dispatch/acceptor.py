@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Sequence
+from typing import assert_never
 
 from progressor import metrics
 from progressor.client.dispatch.fused import Fuse, FusedBatch, Prepare
@@ -30,6 +31,8 @@ from progressor.storage import (
     Postpone,
     Prepared,
     Request,
+    TaskOutcome,
+    TaskRef,
     batch_requests,
     by_key,
     by_process,
@@ -222,3 +225,19 @@ class Acceptor:
         ):
             return self._prepared[request.task_type]
         return fused
+
+
+def standing_of(accepted: Accepted) -> tuple[TaskRef, TaskOutcome | None]:
+    """Return the task of an accepted request; and how it stands, or None if its answer is to come."""
+    match accepted:
+        case Finished(answer=answer):
+            return accepted.task, answer
+        case Duplicate(ref, answer):
+            is_over = answer.status is None or answer.status.is_final
+            return ref, answer if is_over else None
+        case Continue(task, process):
+            return TaskRef.of(task, process), None
+        case Postpone(ref):
+            return ref, None
+        case _:
+            assert_never(accepted)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext, suppress
-from typing import Any, assert_never
+from typing import Any
 
 from progressor.acts import OF_SCHEDULES, Act, verb_of_request
 from progressor.client.asks import Timeout
-from progressor.client.dispatch.acceptor import Accepted, Acceptor
+from progressor.client.dispatch.acceptor import Accepted, Acceptor, standing_of
 from progressor.client.dispatch.request import redo_request, request_of
 from progressor.client.dispatch.traced import TracedRequest, traced, traced_until_accepted
 from progressor.client.results import Read, Receipt, response_of
 from progressor.errors import (
+    InvalidRequest,
     NamespaceNotFound,
     ProcessNotFound,
     ProgressorError,
@@ -28,10 +29,12 @@ from progressor.errors import (
     TaskNotFound,
 )
 from progressor.handlers.codec import RAW, Wire, require_in_range
+from progressor.handlers.dry_run import guarded, no_dry_runs
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import waiting_for
 from progressor.handlers.schedules import SCHEDULES
 from progressor.inputs import (
+    DRY_RUN,
     LAST_ID,
     check_count,
     check_namespace as _check_name,
@@ -46,8 +49,6 @@ from progressor.storage import (
     AnswerRow,
     Continue,
     Duplicate,
-    Finished,
-    Postpone,
     Request,
     TaskOutcome,
     TaskRef,
@@ -126,6 +127,9 @@ class Dispatcher:
         args, context = request.args, request.context
         if args is not None and wire is not RAW:
             require_in_range(args, field="args")
+        if request.task_type is TaskType.REPAIR and request.name == DRY_RUN:
+            await self._require_dry_runs(request.namespace)
+            args = guarded(args)
         if wire.is_coded:
             args = None if args is None else wire.seal(args, "args", request)
             context = None if context is None else wire.seal(context, "context", request)
@@ -134,6 +138,11 @@ class Dispatcher:
         options.check_metadata("metadata", request.process_metadata)
         reply_to = None if request.task_type is TaskType.NOTIFY else self._node.reply_to
         return request._replace(args=args, context=context, reply_to=reply_to, act=self._act_of(request))
+
+    async def _require_dry_runs(self, namespace: str) -> None:
+        row = await self._node.storage.namespace(namespace)
+        if row is None or not row.schemas.get("dry_run"):
+            raise InvalidRequest(no_dry_runs(namespace), field="namespace")
 
     def _act_of(self, request: Request) -> Act | None:
         """Return the act that a request is, of an operator; None for those of callers and handlers."""
@@ -362,22 +371,6 @@ async def namespace_not_found(node: Node, namespace: str) -> NamespaceNotFound:
     with suppress(ProgressorError):
         names = await node.storage.namespace_names()
     return NamespaceNotFound(namespace, nearest_names(namespace, names))
-
-
-def standing_of(accepted: Accepted) -> tuple[TaskRef, TaskOutcome | None]:
-    """Return the task of an accepted request; and how it stands, or None if its answer is to come."""
-    match accepted:
-        case Finished(answer=answer):
-            return accepted.task, answer
-        case Duplicate(ref, answer):
-            is_over = answer.status is None or answer.status.is_final
-            return ref, answer if is_over else None
-        case Continue(task, process):
-            return TaskRef.of(task, process), None
-        case Postpone(ref):
-            return ref, None
-        case _:
-            assert_never(accepted)
 
 
 def not_answered(seconds: float, cause: str | None) -> StorageUnavailable:

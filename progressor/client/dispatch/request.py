@@ -15,10 +15,11 @@ from progressor.inputs import (
     check_priority,
     check_text,
     new_key,
+    new_lease,
     redo_key,
 )
 from progressor.messages.message import request_hash
-from progressor.model import Metadata, TaskType, new_lease
+from progressor.model import Metadata, TaskType
 from progressor.storage import AnswerRow, Request
 
 

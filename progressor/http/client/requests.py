@@ -25,6 +25,7 @@ from progressor.http.wire import headers, paths
 from progressor.http.wire.paths import segment_of
 from progressor.inputs import (
     DEFAULT_TIMER,
+    DRY_RUN,
     FIRE_TIMER,
     LAST_ID,
     SET_TIMER,
@@ -39,6 +40,7 @@ from progressor.model import Metadata, TaskType
 from progressor.storage import Request
 
 # The calls that every namespace has have addresses of their own: the method, and the end of the path.
+_REPAIRS = {SIMPLE_REPAIR: "?simple=true", DRY_RUN: "?dry_run=true"}
 _TIMERS = {SET_TIMER: ("PATCH", ""), UNSET_TIMER: ("DELETE", ""), FIRE_TIMER: ("POST", "/fire")}
 
 
@@ -233,7 +235,7 @@ def _place(task_type: TaskType, name: str | None, timer: str) -> tuple[str, str]
         case TaskType.NOTIFY:
             return "POST", f"/notices/{segment_of(name or '')}"
         case TaskType.REPAIR:
-            return "POST", "/repairs?simple=true" if name == SIMPLE_REPAIR else "/repairs"
+            return "POST", f"/repairs{_REPAIRS.get(name or '', '')}"
         case _ if name in _TIMERS:
             method, end = _TIMERS[name]
             return method, f"/timers/{segment_of(timer or DEFAULT_TIMER)}{end}"

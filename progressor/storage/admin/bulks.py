@@ -29,8 +29,8 @@ from progressor.bulks import (
     HeldBulk,
 )
 from progressor.errors import InvalidRequest
-from progressor.inputs import redo_key
-from progressor.model import ProcessStatus, TaskStatus, TaskType, new_lease
+from progressor.inputs import new_lease, redo_key
+from progressor.model import ProcessStatus, TaskStatus, TaskType
 from progressor.rights import like
 from progressor.storage.admin.audit import Audited
 from progressor.storage.feed.appending import FeedLetter, feeding_processes

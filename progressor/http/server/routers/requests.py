@@ -16,6 +16,7 @@ from progressor.client.results import Published, Receipt
 from progressor.errors import InvalidRequest, ReplyTimeout
 from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.api_request import ApiRequest
+from progressor.http.server.auth.scopes import require
 from progressor.http.server.openapi.operations import ANSWER, REDOES, STARTS, TAKES_ARGS
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import (
@@ -250,14 +251,24 @@ async def repair(
     namespace: NamespaceName,
     process_id: ProcessId,
     simple: Annotated[bool, Field(description="Without a handler: put it back to running.")] = False,
+    dry_run: Annotated[bool, Field(description="Only show what the handler would do.")] = False,
 ) -> Response:
-    """Take the repair handler's arguments as the body; a simple repair takes none."""
+    """Take the repair handler's arguments as the body; a simple repair takes none.
+
+    A dry run needs the scope `state:read` too. It answers with what the handler would do: its answer, the
+    state and metadata after it, the events, timers and messages.
+    """
     asked = await ProcessRequest.read(request, namespace)
     asked.require_key()
     client = request.server.client
+    if dry_run:
+        if simple:
+            raise InvalidRequest("a simple repair runs no handler: it has no dry run", field="dry_run")
+        require(request.caller, Scope.STATE_READ, namespace)
     if not simple:
         args = await asked.args(TaskType.REPAIR)
-        return await asked.answered(client.submit_repair(namespace, process_id, args, **asked.stated))
+        submit = client.submit_dry_run_repair if dry_run else client.submit_repair
+        return await asked.answered(submit(namespace, process_id, args, **asked.stated))
     if (await request_body.read_body(request)).strip() not in (b"", b"null"):
         raise InvalidRequest("a simple repair takes no arguments: send no body", field="args")
     await asked.accepted(client.submit_simple_repair(namespace, process_id, **asked.stated))

@@ -5,7 +5,7 @@ served AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT
             CASE
-                WHEN t.name IS NULL OR t.task_type = 'remove' THEN t.task_type::text
+                WHEN t.name IS NULL OR t.task_type IN ('remove', 'repair') THEN t.task_type::text
                 WHEN t.task_type = 'timeout' THEN 'timeout ' || t.name
                 ELSE 'call ' || t.name
             END AS function

@@ -1,0 +1,235 @@
+"""Dry runs of a repair: the handler runs, its process stays as it is, and what it would do is shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from pydantic import BaseModel
+
+from progressor import (
+    Client,
+    DryRun,
+    HandlerFailed,
+    IdempotencyConflict,
+    InvalidRequest,
+    Namespace,
+    Process,
+    ProcessNotBroken,
+    ProcessNotFound,
+    Reject,
+    Rejected,
+    Task,
+)
+from progressor.client.dispatch.dispatcher import Dispatcher
+from tests.acceptance.conftest import MakeClient
+from tests.acceptance.support import until_status
+
+NS = "orders"
+DUE = datetime(2040, 1, 31, 9, tzinfo=UTC)
+
+
+class Order(BaseModel):
+    """The state of an order."""
+
+    total: int = 0
+
+
+class Mend(BaseModel):
+    """What a repair is told to do."""
+
+    total: int = 7
+    ending: str = "answer"
+
+
+class Shop:
+    """A namespace of orders whose repair handler takes dry runs, and what it did outside."""
+
+    def __init__(self, *, dry_run: bool = True, **options: Any) -> None:
+        self.charged: list[str] = []
+        self.namespace = Namespace(NS, state=Order, **options)
+        self._decorate(self.namespace, dry_run)
+
+    def _decorate(self, orders: Namespace[Order], dry_run: bool) -> None:
+        @orders.init
+        async def place(process: Process[Order], total: int) -> None:
+            process.state = Order(total=total)
+            process.metadata["plan"] = "pro"
+            process.set_timer("dunning", at=DUE)
+
+        @orders.call
+        async def pay(process: Process[Order]) -> None:
+            raise ValueError("the gateway is down")
+
+        @orders.timeout
+        async def remind(process: Process[Order]) -> None:
+            process.emit("reminded")
+
+        @orders.repair(dry_run=dry_run)
+        async def mend(process: Process[Order], wanted: Mend) -> int:
+            process.state.total = wanted.total
+            process.metadata["mended"] = True
+            process.emit("mended", total=wanted.total)
+            process.set_timer(at=DUE + timedelta(days=1))
+            process.send(NS, "other", "pay")
+            if not process.task.is_dry_run:
+                self.charged.append(process.process_id)
+            if wanted.ending == "fail":
+                raise ValueError("no luck")
+            if wanted.ending == "reject":
+                raise Reject("not mine")
+            if wanted.ending == "remove":
+                process.remove()
+            return wanted.total
+
+
+async def broken(client: Client, process_id: str = "o1") -> None:
+    """Start an order, and have it break."""
+    await client.start(NS, process_id, 3)
+    with pytest.raises(HandlerFailed):
+        await client.call(NS, process_id, "pay")
+    await until_status(client, process_id, "error", namespace=NS)
+
+
+async def test_it_shows_what_a_repair_would_do_and_changes_nothing(serve: MakeClient) -> None:
+    """The answer, state, metadata, events, timers and messages of the repair that follows."""
+    shop = Shop()
+    client = await serve(shop.namespace)
+    await broken(client)
+    before = await client.get(NS, "o1")
+    run = await client.dry_run_repair(NS, "o1", Mend())
+    assert isinstance(run, DryRun)
+    assert (run.answer, run.state, run.removed) == (7, {"total": 7}, False)
+    assert run.metadata == {"plan": "pro", "mended": True}
+    assert [(each.name, each.payload) for each in run.events] == [("mended", {"total": 7})]
+    assert {name: each.at for name, each in run.timers.items()} == {
+        "dunning": DUE,
+        "": DUE + timedelta(days=1),
+    }
+    assert [(each.process_id, each.name) for each in run.messages] == [("other", "pay")]
+    assert (await client.get(NS, "o1")).snapshot == before.snapshot
+    assert shop.charged == []
+    assert await client.repair(NS, "o1", Mend()) == 7
+    after = await client.get(NS, "o1")
+    assert (after.state, after.metadata) == (Order.model_validate(run.state), run.metadata)
+    assert {name: timer.due for name, timer in after.timers.items()} == {
+        name: each.at for name, each in run.timers.items()
+    }
+    assert [each.payload for each in after.history] == [each.payload for each in run.events]
+    assert shop.charged == ["o1"]
+
+
+async def test_its_trace_names_it_with_its_arguments(serve: MakeClient) -> None:
+    """The trace tells it from a repair, and shows its arguments and its answer as values."""
+    client = await serve(Shop().namespace)
+    await broken(client)
+    await client.dry_run_repair(NS, "o1", Mend(total=9))
+    entry = (await client.trace(NS, "o1"))[-1]
+    assert (entry.task_type, entry.name, entry.status) == ("repair", "dry_run", "finished")
+    assert entry.args == {"total": 9, "ending": "answer"}
+    assert DryRun.of(entry.response).answer == 9
+
+
+@pytest.mark.parametrize("ending", ["fail", "reject", "remove"])
+async def test_a_repair_that_would_end_otherwise(serve: MakeClient, ending: str) -> None:
+    """One that fails or refuses raises the repair's error; one that removes its process says so."""
+    client = await serve(Shop().namespace)
+    await broken(client)
+    before = await client.get(NS, "o1")
+    match ending:
+        case "fail":
+            with pytest.raises(HandlerFailed, match="no luck"):
+                await client.dry_run_repair(NS, "o1", Mend(ending=ending))
+        case "reject":
+            with pytest.raises(Rejected, match="not mine"):
+                await client.dry_run_repair(NS, "o1", Mend(ending=ending))
+        case _:
+            run = await client.dry_run_repair(NS, "o1", Mend(ending=ending))
+            assert (run.removed, run.timers) == (True, {})
+    assert (await client.get(NS, "o1")).snapshot == before.snapshot
+
+
+async def test_one_key_is_one_dry_run_and_no_repair(serve: MakeClient) -> None:
+    """A repeated dry run answers as the first did; its key is taken for a repair."""
+    client = await serve(Shop().namespace)
+    await broken(client)
+    first = await client.dry_run_repair(NS, "o1", Mend(), idempotency_key="k")
+    assert await client.dry_run_repair(NS, "o1", Mend(), idempotency_key="k") == first
+    assert len([each for each in await client.trace(NS, "o1") if each.name == "dry_run"]) == 1
+    with pytest.raises(IdempotencyConflict):
+        await client.repair(NS, "o1", Mend(), idempotency_key="k")
+
+
+async def test_a_handler_that_does_not_take_dry_runs(serve: MakeClient) -> None:
+    """Its dry run is refused before it is accepted, whatever else it could do."""
+    shop = Shop(dry_run=False)
+    client = await serve(shop.namespace)
+    await broken(client)
+    tasks = await client.trace(NS, "o1")
+    with pytest.raises(InvalidRequest, match="takes no dry runs"):
+        await client.dry_run_repair(NS, "o1", Mend())
+    assert (await client.trace(NS, "o1"), shop.charged) == (tasks, [])
+
+
+async def test_a_worker_that_knows_no_dry_runs_refuses_one(
+    serve: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of an older release, which takes it for a repair, cannot read its arguments."""
+    shop = Shop(dry_run=False)
+
+    async def accepts(*_: object) -> None:
+        """Accept a dry run that its namespace does not publish, as it did a moment ago."""
+
+    monkeypatch.setattr(Dispatcher, "_require_dry_runs", accepts)
+    monkeypatch.setattr(Task, "is_dry_run", False)
+    client = await serve(shop.namespace)
+    await broken(client)
+    before = await client.get(NS, "o1")
+    with pytest.raises(InvalidRequest, match="args"):
+        await client.dry_run_repair(NS, "o1", Mend())
+    assert (await client.get(NS, "o1")).snapshot == before.snapshot
+    assert shop.charged == []
+
+
+async def test_only_broken_processes_have_one(serve: MakeClient) -> None:
+    """A process that lives or that is not there raises what a repair raises; so do wrong arguments."""
+    client = await serve(Shop().namespace)
+    with pytest.raises(ProcessNotFound):
+        await client.dry_run_repair(NS, "none", Mend())
+    await client.start(NS, "lives", 1)
+    with pytest.raises(ProcessNotBroken):
+        await client.dry_run_repair(NS, "lives", Mend())
+    await broken(client)
+    with pytest.raises(InvalidRequest, match=r"args\.total"):
+        await client.dry_run_repair(NS, "o1", {"total": "many"})
+
+
+async def test_rows_of_the_handler_are_rolled_back(serve: MakeClient, dsn: str) -> None:
+    """A handler with a connection of its own writes rows, and a dry run leaves none of them."""
+    with psycopg.connect(dsn, autocommit=True) as own:
+        own.execute("CREATE TABLE mends (process_id text)")
+    orders = Namespace(NS, state=Order)
+
+    @orders.init
+    async def place(process: Process[Order]) -> None:
+        process.state = Order()
+        raise ValueError("broken from the begin")
+
+    @orders.repair(dry_run=True)
+    async def mend(process: Process[Order], *, connection: psycopg.AsyncConnection) -> str:
+        await connection.execute("INSERT INTO mends VALUES (%s)", [process.process_id])
+        process.state = Order(total=1)
+        return "mended"
+
+    client = await serve(orders)
+    with pytest.raises(HandlerFailed):
+        await client.start(NS, "o1")
+    run = await client.dry_run_repair(NS, "o1")
+    assert (run.answer, run.state) == ("mended", {"total": 1})
+    with psycopg.connect(dsn) as own:
+        assert own.execute("SELECT count(*) FROM mends").fetchone() == (0,)
+    await client.repair(NS, "o1")
+    with psycopg.connect(dsn) as own:
+        assert own.execute("SELECT count(*) FROM mends").fetchone() == (1,)
