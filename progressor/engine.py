@@ -254,6 +254,7 @@ class Engine:
             self._foundation = stack.pop_all()
         for pool in self.pools.values():
             pool.start()
+        self._parts.connection_slots.show()
         self._parts.loop_lag.start()
         for service in self._parts.services:
             service.start()

@@ -128,6 +128,10 @@ OLDEST_SNAPSHOT = Gauge(
     "Age of the oldest open transaction of the database, which keeps dead rows from being removed",
 )
 SLOTS = Gauge("progressor_slots", "Worker slots", (_NAMESPACE, "state"))
+CONNECTION_SLOTS = Gauge(
+    "progressor_connection_slots", "Slots of a worker for steps with SQL of their own", ("state",)
+)
+CONNECTION_WAITS = Gauge("progressor_connection_waits", "Steps that wait for such a slot")
 ZOMBIES = Counter("progressor_zombies", "Zombies collected", (_NAMESPACE, "disposition"))
 ZOMBIES_REFUSED = Counter(
     "progressor_zombies_refused", "Zombies that PostgreSQL refused to change; they are tried again"

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.model import WantedConnection
 from progressor.node.node import Node
@@ -48,10 +49,17 @@ class ConnectionSlots:
             session_state=options.session_state,
             clock=node.clock,
         )
-        self.free = options.connection_slots
+        self.size = options.connection_slots
+        self.free = self.size
         self._patience = min(_PATIENCE, options.zombie_grace.total_seconds() / 2)
         # The waiting steps, each by what resolves to whether it has a slot.
         self._waiting: dict[asyncio.Future[bool], StepConnections] = {}
+
+    def show(self) -> None:
+        """Show in the metrics how many slots are taken and free, and how many steps wait for one."""
+        metrics.CONNECTION_SLOTS.labels("busy").set_function(lambda: self.size - self.free)
+        metrics.CONNECTION_SLOTS.labels("free").set_function(lambda: self.free)
+        metrics.CONNECTION_WAITS.set_function(lambda: len(self._waiting))
 
     async def take(self, of: StepConnections) -> None:
         """Take a slot for a step of these.

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from prometheus_client import REGISTRY
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -210,6 +211,33 @@ async def test_steps_that_wait_for_a_connection_delay_no_others(serve: MakeClien
     till.gate.open()
     assert await asyncio.gather(*asking) == [9] * 4
     assert sorted(await ledger()) == [1, 2, 3, 4, 9, 9, 9, 9]
+
+
+async def figures() -> tuple[float | None, ...]:
+    """How many slots for connections are busy and free, and how many steps wait for one."""
+    slots = (
+        REGISTRY.get_sample_value("progressor_connection_slots", {"state": state})
+        for state in ("busy", "free")
+    )
+    return (*slots, REGISTRY.get_sample_value("progressor_connection_waits"))
+
+
+@pytest.mark.usefixtures("ledger")
+async def test_slots_and_those_who_wait_for_one_are_counted(serve: MakeClient) -> None:
+    """All are free at first; each handler takes one, the next one waits; and all are free again."""
+    till = Till()
+    client = await serve(till.namespace, connection_slots=2)
+    assert await figures() == (0, 2, 0)
+    for name in ("a", "b", "c"):
+        await client.start(NS, name, 1)
+    await until(figures, lambda found: found == (0, 2, 0))
+    asking = []
+    for name, found in (("a", (1, 1, 0)), ("b", (2, 0, 0)), ("c", (2, 0, 1))):
+        asking.append(asyncio.create_task(client.call(NS, name, "held", {"amount": 9})))
+        await until(figures, lambda shown, found=found: shown == found)  # type: ignore[misc] # as it is now
+    till.gate.open()
+    await asyncio.gather(*asking)
+    await until(figures, lambda found: found == (0, 2, 0))
 
 
 async def test_a_stop_hands_back_what_waits_for_a_connection(engine: MakeEngine, ledger: Ledger) -> None:
