@@ -26,7 +26,15 @@ from tests.acceptance.other_process import (
     orders,
     read_options,
 )
-from tests.acceptance.support import DEADLINE, Scripted, assert_kept, until, until_status, until_waiting
+from tests.acceptance.support import (
+    DEADLINE,
+    Gate,
+    Scripted,
+    assert_kept,
+    until,
+    until_status,
+    until_waiting,
+)
 
 ROOT = Path(__file__).parents[2]
 LEASE_AGE = 1.5
@@ -253,6 +261,66 @@ async def test_a_frozen_engine_is_fenced_off(
     # It lives on, and works.
     await running.stop()
     assert await dispatcher.call(NS, "p", "work", Work()) == 2
+
+
+def newer_release(gate: Gate) -> Namespace:
+    """A namespace with a function that the victim does not know; `work` stops at the gate."""
+    namespace = Namespace(NS, on_zombie="retry")
+
+    @namespace.init
+    async def init(process: Process) -> None:
+        process.state = 0
+
+    @namespace.call
+    async def work(process: Process, _args: Work) -> int:
+        await gate.pass_through()
+        return change(process, 1)
+
+    @namespace.call
+    async def undo(process: Process) -> int:
+        return change(process, -1)
+
+    def change(process: Process, by: int) -> int:
+        process.state += by
+        process.emit("changed", by=by)
+        return process.state
+
+    return namespace
+
+
+async def test_a_frozen_engine_of_an_older_release(
+    victim: Run, engine: MakeEngine, client: MakeClient, tmp_path: Path
+) -> None:
+    """What it held runs once at the newer one, also if it comes back before that has ended.
+
+    What it does not know is left to the newer one all along.
+    """
+    dispatcher, other = await client(), await victim("retry")
+    await dispatcher.start(NS, "p")
+    hold = tmp_path / "hold"
+    calling = asyncio.create_task(dispatcher.call(NS, "p", "work", Work(hold=str(hold))))
+    await other.says("begun p")
+    gate = Gate()
+    await engine(newer_release(gate), **read_options(json.dumps(QUICK)))
+    undoing = asyncio.create_task(dispatcher.call(NS, "p", "undo"))
+    await until_waiting(dispatcher, "p", 1, namespace=NS)
+    os.kill(other.pid, signal.SIGSTOP)
+    await gate.entered()
+    hold.touch()
+    os.kill(other.pid, signal.SIGCONT)
+    await other.says("lease lost, result dropped")
+    gate.open()
+    assert await asyncio.gather(calling, undoing) == [1, 0]
+    process = await dispatcher.get(NS, "p")
+    assert [event.payload for event in process.history] == [{"by": 1}, {"by": -1}]
+    assert [(task.name, task.status, task.attempts_count) for task in await dispatcher.trace(NS, "p")] == [
+        (None, TaskStatus.FINISHED, 0),
+        ("work", TaskStatus.FINISHED, 1),
+        ("undo", TaskStatus.FINISHED, 0),
+    ]
+    names = [f"q{place}" for place in range(10)]
+    await asyncio.gather(*(dispatcher.start(NS, name) for name in names))
+    assert await asyncio.gather(*(dispatcher.call(NS, name, "undo") for name in names)) == [-1] * 10
 
 
 async def test_a_blocked_event_loop_is_no_death(victim: Run, rescuer: Run, client: MakeClient) -> None:
