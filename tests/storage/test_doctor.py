@@ -13,6 +13,7 @@ from typing import LiteralString
 import psycopg
 import pytest
 
+from progressor.config import Retention
 from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.messages.message import Message
 from progressor.storage import migrations
@@ -88,12 +89,37 @@ FED: LiteralString = """
     )
     VALUES (2, now(), 'shop.other', 's', '{1}', '{one}', '{1}', '{0}', '{0}')
 """
+# Times as no release writes them.
+UNREADABLE: tuple[LiteralString, ...] = (
+    '{"tasks": "ninety days"}',
+    '{"tasks": "P"}',
+    '{"tasks": "P1DT"}',
+    '{"tasks": ["P90D"]}',
+    '{"tasks": "P90D", "keys": 90}',
+    '{"events": 0}',
+    '{"events": true}',
+    '{"tasks": "P90D", "archive": "s3://old"}',
+    '"P90D"',
+)
 DAMAGES: dict[str, Damage] = {
     "a row of the feed that is lost": (
         NO_NAME,
         (FED, "UPDATE feed_head SET position = 2"),
         {"feed_dense"},
     ),
+    **{
+        f"a retention written by hand, {said}": (
+            (NS, None),
+            (
+                (
+                    "UPDATE namespaces SET options = jsonb_set(options, '{retention}', "
+                    f"'{said}') WHERE name = '{NS}'"
+                ),
+            ),
+            {"retention_readable"},
+        )
+        for said in UNREADABLE
+    },
     "a bulk that lost a repair": ((NS, None), (BULK,), {"bulks_add_up"}),
     "a repair of a bulk that is deleted": (
         at("put broken"),
@@ -683,6 +709,29 @@ def test_damage(scene: str, tables: Tables, name: str) -> None:
     for namespace in (NS, OTHER):
         seen = expected if place[0] == namespace else expected & GUARDS
         assert broken(scene, namespace=namespace) == seen
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Retention(tasks=timedelta(hours=1, seconds=1.5), keys=timedelta(days=800), events=7, archive=True),
+        Retention(tasks=timedelta(days=90), events=timedelta(minutes=61)),
+        Retention(),
+    ],
+)
+async def test_retentions_as_code_writes_them(dsn: str, storage: Storage, said: Retention) -> None:
+    """No finding; nor is what a newer release says beside them."""
+    options = {"retention": {**said.model_dump(mode="json"), "of_a_newer_release": True}}
+    await storage.register_namespace(NS, options=options, schemas={})
+    assert broken(dsn) == set()
+
+
+async def test_an_operator_mends_a_retention(dsn: str, storage: Storage) -> None:
+    """What code says counts no more where an operator has set times."""
+    await storage.register_namespace(NS, options={"retention": {"tasks": "soon"}}, schemas={})
+    assert broken(dsn, quick=True) == {"retention_readable"}
+    await storage.set_retention(NS, Retention(tasks=timedelta(days=90)))
+    assert broken(dsn, quick=True) == set()
 
 
 def test_every_invariant_has_a_damage() -> None:

@@ -29,6 +29,11 @@ ADVICE: Mapping[str, str] = MappingProxyType(
             "The process has no state, or the task of its init was deleted. Remove it and start it again, "
             "or restore the task from a backup."
         ),
+        "retention_readable": (
+            "Somebody wrote it by hand. Where it cannot be read, everything of the namespace is kept: "
+            "`progressor retention show` tells. Set the times with `progressor retention set`, or start a "
+            "worker anew, which writes what its code says."
+        ),
         "swept_is_old": _DELETED,
         "bulk_repairs_have_tasks": _DELETED,
     }
