@@ -40,6 +40,8 @@ HEAD_SECONDS = 20.0
 HELD_BYTES = 32 << 20
 # Bytes of a body that are held for each request under way; the peer keeps the rest until it is read.
 _BODY_BYTES = 16 << 10
+# Bytes of a body that are copied to leave in one piece with its head.
+_JOINED_BYTES = 16 << 10
 # Bytes; a body is parsed in such pieces, so that few requests behind it begin before it is answered.
 _PIECE_BYTES = 1 << 10
 _HEAD_ENDS = b"\r\n\r\n"
@@ -123,6 +125,43 @@ class _Flow(FlowControl):
             super().resume_reading()
             # In a later turn of the loop: uvicorn is not done yet with the request before.
             self._connection.loop.call_soon(self._connection.on_room)
+
+
+class AnswerTransport(asyncio.Transport):
+    """The transport of one answer: its head leaves with the body that is written in the same turn.
+
+    uvicorn writes them one after the other, which would be a system call and a packet for each.
+    """
+
+    def __init__(self, connection: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._connection = connection
+        self._loop = loop
+        self._head: bytes | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Hold what is written first until more is written, or until the next turn of the loop."""
+        if self._head is None:
+            self._head = bytes(data)
+            self._loop.call_soon(watched("connection", self._send_head))
+        elif self._head and len(data) <= _JOINED_BYTES:
+            head, self._head = self._head, b""
+            self._connection.write(head + data)
+        else:
+            self._send_head()
+            self._connection.write(data)
+
+    def _send_head(self) -> None:
+        head, self._head = self._head, b""
+        if head and not self._connection.is_closing():
+            self._connection.write(head)
+
+    def is_closing(self) -> bool:
+        return self._connection.is_closing()
+
+    def close(self) -> None:
+        self._send_head()
+        self._connection.close()
 
 
 class _TooManyFields(Exception):
@@ -260,6 +299,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
+        self.cycle.transport = AnswerTransport(self.transport, self.loop)
         self._place, self._unparsed = _Stage.BODY, 0
         self._forget_timer()
         self._connections.note_request(self)
