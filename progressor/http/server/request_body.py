@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 
 from progressor.handlers.codec import decode, first_fault, rule_of
 from progressor.http.server.api_request import ApiRequest
@@ -74,12 +75,16 @@ def _refuse_coding(request: ApiRequest) -> None:
 
 
 async def _joined(request: ApiRequest, most: int, bound: Bound, *, is_stated: bool) -> bytes:
-    parts, size = [], 0
+    parts, size, is_whole = [], 0, False
     clock = asyncio.get_running_loop().time
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS) as scope:
-            async for part in request.stream():
-                scope.reschedule(clock() + _PATIENCE_SECONDS)
+            while not is_whole:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                part, is_whole = message.get("body", b""), not message.get("more_body", False)
+                scope.reschedule(None if is_whole else clock() + _PATIENCE_SECONDS)
                 if not is_stated and size <= _SMALL < size + len(part):
                     # Its length is not stated: take memory for the largest.
                     await request.place.reserve(BODY_WEIGHT * most)
@@ -122,6 +127,8 @@ def args_of(request: ApiRequest, body: bytes, *, raw: bool) -> Args:
 
 def without_space(text: bytes) -> bytes:
     """Return JSON without the white space between its tokens; other text may be changed in any way."""
+    if len(text.translate(None, _SPACE)) == len(text):
+        return text
     # JSON has no control characters: two of them replace escapes that look like the end of a string.
     hidden = text.replace(b"\\\\", b"\0").replace(rb"\"", b"\1")
     kept, inside = [], 0

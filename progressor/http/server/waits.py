@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from starlette.types import Receive
 
 from progressor.supervision import report, watched
+
+# Seconds until somebody looks whether a caller leaves: most answers come sooner, and cost no task for that.
+_SOON = 0.1
 
 
 class DrainableWaits:
     """The waits of one server, each within a time-out that a stop may shorten."""
 
     def __init__(self) -> None:
-        self._scopes: set[asyncio.Timeout] = set()
+        # Each with the way in which its caller's leaving is told.
+        self._scopes: dict[asyncio.Timeout, Receive] = {}
+        self._leaving: dict[asyncio.Timeout, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._on_time = watched("leaving", self._look)
         # Those of streams, which no answer ends.
         self._streams: set[asyncio.Timeout] = set()
         self._until: float | None = None
@@ -35,15 +42,12 @@ class DrainableWaits:
         """Return how many requests wait for an answer."""
         return len(self._scopes)
 
-    @asynccontextmanager
-    async def waiting(self, receive: Receive) -> AsyncIterator[None]:
+    def waiting(self, receive: Receive) -> AbstractAsyncContextManager[object]:
         """Wait within the block for the answer of a request, whose body was read from `receive`.
 
         Raise TimeoutError once its caller has left, or the server waits no longer.
         """
-        async with self._until_over(receive) as scope:
-            self._shorten(scope)
-            yield
+        return self._until_over(receive)
 
     @asynccontextmanager
     async def streaming(self, receive: Receive) -> AsyncIterator[None]:
@@ -62,18 +66,28 @@ class DrainableWaits:
 
     @asynccontextmanager
     async def _until_over(self, receive: Receive) -> AsyncIterator[asyncio.Timeout]:
-        async with asyncio.timeout(None) as scope:
-            self._scopes.add(scope)
+        async with asyncio.timeout_at(self._until) as scope:
+            self._scopes[scope] = receive
             self._nobody.clear()
-            leaving = asyncio.create_task(_until_left(receive, scope))
-            leaving.add_done_callback(watched("leaving", _say_failed))
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(_SOON, self._on_time)
             try:
                 yield scope
             finally:
-                leaving.cancel()
-                self._scopes.discard(scope)
+                del self._scopes[scope]
+                leaving = self._leaving.pop(scope, None)
+                if leaving is not None:
+                    leaving.cancel()
                 if not self._scopes:
                     self._nobody.set()
+
+    def _look(self) -> None:
+        """Begin to look whether callers leave: those who wait here, and for whom nobody looks yet."""
+        self._timer = None
+        for scope in self._scopes.keys() - self._leaving.keys():
+            leaving = asyncio.create_task(_until_left(self._scopes[scope], scope))
+            leaving.add_done_callback(watched("leaving", _say_failed))
+            self._leaving[scope] = leaving
 
     async def drain(self, seconds: float) -> None:
         """Let no wait last longer than so many seconds from now, and return once nobody waits.
