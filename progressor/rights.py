@@ -49,7 +49,7 @@ class Rights:
 
     def sees(self, namespace: str) -> bool:
         """Return whether one of the patterns fits the namespace's name."""
-        return any(fits(pattern, namespace) for pattern in self.namespaces)
+        return self.sees_all or any(fits(pattern, namespace) for pattern in self.namespaces)
 
     @property
     def sees_all(self) -> bool:

@@ -22,7 +22,7 @@ from progressor.http.server.auth.scopes import Access
 from progressor.http.server.concurrency_limit import Place, Places
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.problems import Refusal
-from progressor.http.server.request_headers import Preferences, accepts, preferences_of
+from progressor.http.server.request_headers import Preferences, RequestHeaders, accepts, preferences_of
 from progressor.http.server.schema_cache import NamespaceSchemas
 from progressor.http.server.waits import DrainableWaits
 from progressor.http.wire.problems import NOT_ACCEPTABLE
@@ -58,12 +58,18 @@ class ApiRequest(Request):
 
     def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
+        self._by_name = RequestHeaders(scope)
         self.server: RouteContext = scope["app"].state.server
         self.place = Place(self.server.places)
         self.facts = facts_of(scope)
         self.caller = NOBODY
         self.rate: RateStatus | None = None
         self.answer_headers: dict[str, str] = {}
+
+    @property
+    def headers(self) -> RequestHeaders:
+        """The headers of the request."""
+        return self._by_name
 
     def reads_failures(self, namespace: str | None) -> bool:
         """Return whether the caller may read the texts of handlers' failures."""

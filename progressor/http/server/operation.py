@@ -107,8 +107,10 @@ class Operation(Route):
             return Response(status_code=_LEFT)
         except ProgressorError as error:
             answer = _problem_of(request, error)
-        if request.answer_headers:
-            answer.headers.update(request.answer_headers)
+        answer.raw_headers += [
+            (name.lower().encode("latin-1"), text.encode("latin-1"))
+            for name, text in request.answer_headers.items()
+        ]
         return answer
 
     def _acting(self, request: ApiRequest) -> AbstractContextManager[None]:

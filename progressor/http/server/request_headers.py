@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
@@ -34,11 +35,35 @@ _SINGLE = {
 }
 
 _QUOTED = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+_ESCAPED = re.compile(r"\\(.)")
 # RFC 9651: what is not ASCII stands percent-encoded between %" and ".
 _DISPLAYED = re.compile(r'%"([\x20-\x21\x23-\x7e]*)"')
 _STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _BARE = re.compile(r"[\x21\x23-\x7e][\x20-\x7e]*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+class RequestHeaders(Headers):
+    """The headers of a request, decoded once, and found by name without a search through all of them."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope=scope)
+        self._texts: dict[str, list[str]] = {}
+        for name, text in self.items():
+            self._texts.setdefault(name, []).append(text)
+
+    def getlist(self, key: str) -> list[str]:
+        return self._texts.get(key.lower(), [])
+
+    def get(self, key: str, default: Any = None) -> Any:
+        texts = self._texts.get(key.lower())
+        return default if texts is None else texts[0]
+
+    def __getitem__(self, key: str) -> str:
+        return self._texts[key.lower()][0]
+
+    def __contains__(self, key: Any) -> bool:
+        return key.lower() in self._texts
 
 
 def require_single(headers: Headers) -> None:
@@ -71,7 +96,7 @@ def idempotency_key_of(headers: Headers) -> str | None:
         return None
     text = text.strip()
     if found := _QUOTED.fullmatch(text):
-        return re.sub(r"\\(.)", r"\1", found[1])
+        return _ESCAPED.sub(r"\1", found[1])
     try:
         if found := _DISPLAYED.fullmatch(text):
             return unquote_to_bytes(found[1]).decode()

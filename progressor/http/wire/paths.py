@@ -35,6 +35,8 @@ def process_url(namespace: str, process_id: str) -> str:
 
 def text_of(segment: str, field: str) -> str:
     """Return the text that a raw segment stands for; raise InvalidRequest if it stands for none."""
+    if _PLAIN.fullmatch(segment):
+        return segment
     data = unquote_to_bytes(segment)
     if data.startswith(_MARK.encode()):
         data = _decoded(data[len(_MARK) :], field)

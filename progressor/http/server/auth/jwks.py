@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -150,6 +151,7 @@ def _key(described: Any) -> Key | None:
     return Key(described.get("kid"), described["kty"], described.get("alg"), key)
 
 
+@lru_cache(maxsize=100)
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine, where no other one can ask."""
     try:

@@ -44,7 +44,7 @@ class AllowedHosts:
     def require_same_site(self, headers: Headers) -> None:
         """Raise Refusal if a page of another site sends a request."""
         origins, sites = headers.getlist("Origin"), headers.getlist("Sec-Fetch-Site")
-        if sites and _NO_OTHER_SITE.issuperset(sites):
+        if not (origins or sites) or (sites and _NO_OTHER_SITE.issuperset(sites)):
             return
         own = {_host_of(f"//{each}") for each in headers.getlist("Host")}
         if not all(self._knows(host) or host in own for host in map(_host_of, origins)):
