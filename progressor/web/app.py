@@ -35,17 +35,16 @@ from progressor.web.pages import (
     changes,
     feed,
     hints,
-    namespaces,
     overview,
     process,
     processes,
-    retention,
     schedule,
     schedules,
     sessions,
     system,
     workers,
 )
+from progressor.web.pages.namespaces import namespace, retention
 from progressor.web.static import static_file
 
 Authorize = Callable[[Request], Awaitable[Principal | None] | Principal | None]
@@ -53,7 +52,7 @@ Authorize = Callable[[Request], Awaitable[Principal | None] | Principal | None]
 
 
 _ROOMS = (
-    *(overview, processes, process, changes, broken, namespaces, retention, workers),
+    *(overview, processes, process, changes, broken, namespace, retention, workers),
     *(schedules, schedule, feed, bulks, audit, system, sessions),
 )
 

@@ -12,7 +12,7 @@ from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.parameters import since_of
 from progressor.rights import Scope
 from progressor.web.page import MISTYPED, PageRequest, Pages
-from progressor.web.pages.namespaces import offered_namespaces
+from progressor.web.pages.namespaces.namespace import offered_namespaces
 from progressor.web.typed import duration_text
 
 pages = Pages()

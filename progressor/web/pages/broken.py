@@ -19,7 +19,7 @@ from progressor.model import TaskType
 from progressor.rights import Scope
 from progressor.web.forms import repair_form
 from progressor.web.page import MISTYPED, PageProblem, PageRequest, Pages
-from progressor.web.pages.namespaces import offered_namespaces
+from progressor.web.pages.namespaces.namespace import offered_namespaces
 from progressor.web.pages.overview import LOOKS, MOST
 from progressor.web.typed import duration_text
 

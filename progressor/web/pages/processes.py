@@ -22,7 +22,7 @@ from progressor.rights import Scope
 from progressor.storage import TimerFilter
 from progressor.texts import short
 from progressor.web.page import MISTYPED, PageRequest, Pages
-from progressor.web.pages.namespaces import offered_namespaces
+from progressor.web.pages.namespaces.namespace import offered_namespaces
 from progressor.web.rendering import process_path
 from progressor.web.typed import duration_text
 
