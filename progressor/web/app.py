@@ -44,7 +44,7 @@ from progressor.web.pages import (
     system,
     workers,
 )
-from progressor.web.pages.namespaces import namespace, retention
+from progressor.web.pages.namespaces import load, namespace, retention
 from progressor.web.static import static_file
 
 Authorize = Callable[[Request], Awaitable[Principal | None] | Principal | None]
@@ -52,7 +52,7 @@ Authorize = Callable[[Request], Awaitable[Principal | None] | Principal | None]
 
 
 _ROOMS = (
-    *(overview, processes, process, changes, broken, namespace, retention, workers),
+    *(overview, processes, process, changes, broken, namespace, load, retention, workers),
     *(schedules, schedule, feed, bulks, audit, system, sessions),
 )
 

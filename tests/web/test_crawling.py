@@ -25,6 +25,7 @@ PLACES = (
     "processes",
     "broken",
     "namespaces",
+    "load",
     "workers",
     "schedules",
     "feed",

@@ -67,6 +67,8 @@ OTHERS = [
         "namespaces",
         f"namespaces/{NS}",
         f"namespaces/{NS}/retention",
+        "load",
+        f"load?namespace={NS}&since=1h",
         "audit",
         f"audit?namespace={NS}&process_id=one",
         "system",

@@ -155,6 +155,7 @@ WALLS = [
     f"audit?namespace={HIDDEN}",
     f"bulk/new?namespace={HIDDEN}",
     f"namespaces/{HIDDEN}",
+    f"load?namespace={HIDDEN}",
     f"processes/{HIDDEN}/{MARK}order-1",
     f"processes/{HIDDEN}/{MARK}order-1/value",
     f"processes/progressor.schedules/{HIDDEN}%2F{MARK}nightly",

@@ -1,7 +1,7 @@
 // What pages do beyond links and forms: keys, and a refresh that disturbs nobody. All else works without it.
 "use strict";
 
-const pages = { o: "", p: "processes", b: "broken", n: "namespaces", w: "workers", s: "schedules", f: "feed", r: "bulk", a: "audit", y: "system" };
+const pages = { o: "", p: "processes", b: "broken", n: "namespaces", l: "load", w: "workers", s: "schedules", f: "feed", r: "bulk", a: "audit", y: "system" };
 let isGoing = false;
 
 function isTyping(element) {
@@ -116,6 +116,6 @@ document.addEventListener("htmx:afterSettle", letKeysScroll);
 window.addEventListener("resize", letKeysScroll);
 letKeysScroll();
 
-// A refresh leaves alone what is open here, what keys scroll, and what an action answered.
+// A refresh leaves alone what is open here, what keys scroll, charts, and what an action answered.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name) => name !== "open" && name !== "tabindex";
-Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) => !(node instanceof Element && node.matches(".note[role]"));
+Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) => !(node instanceof Element && node.matches(".note[role], .uplot"));

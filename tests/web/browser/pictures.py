@@ -61,17 +61,18 @@ for name, rule in (("daily", "0 6 * * *"), ("monthly", "0 7 1 * *")):
     every = Cron(rule, tz="Europe/Berlin")
     reports.schedule(name, every, start=lambda at: f"{at:%Y-%m-%d}", args=lambda _: CUSTOMERS)
 
-# Samples of an hour, as a scanner would have noted them.
+# Samples of a day, as a scanner would have noted them.
 _SAMPLES = """
 INSERT INTO progressor.samples (
     namespace_no, sampled_at, broken, waiting, timers, running, steps, slots, age
 )
 SELECT
     namespace_no, date_trunc('minute', now()) - minute * interval '1 minute',
-    greatest(0, 42 - minute), greatest(0, 30 * sin(minute / 11.0))::integer, 0,
-    (3 + 2 * sin(minute / 3.0))::integer, (9000 + 2500 * sin(minute / 7.0))::integer + 700 * (minute % 5),
-    100, '2 s'
-FROM progressor.namespaces CROSS JOIN generate_series(0, 59) AS minute
+    greatest(0, 42 - minute),
+    greatest(0, 30 * sin(minute / 11.0))::integer + greatest(0, 600 - 20 * abs(minute - 400)),
+    greatest(0, 90 - 5 * abs(minute - 410)), (3 + 2 * sin(minute / 9.0))::integer,
+    (7000 + 2000 * cos(minute / 230.0) + 2500 * sin(minute / 7.0))::integer + 700 * (minute % 5), 100, '2 s'
+FROM progressor.namespaces CROSS JOIN generate_series(0, 1439) AS minute
 WHERE name = 'shop.customer'
 """
 
@@ -138,6 +139,7 @@ async def addresses(client: Client) -> dict[str, str]:
         "bulks": "bulk",
         "namespaces": "namespaces",
         "namespace": f"namespaces/{NAMESPACE}",
+        "load": "load",
         "workers": "workers",
         "schedules": "schedules",
         "feed": "feed",

@@ -1,1 +1,1 @@
-"""Namespaces: their load, their options, their pause, and for how long they keep things."""
+"""Namespaces: their load and its charts, their options, their pause, and for how long they keep things."""
