@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.requests import ClientDisconnect, Request
@@ -20,23 +21,18 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from progressor.acts import Way, acting, as_line, check_line
-from progressor.errors import (
-    HandlerFailed,
-    InvalidRequest,
-    NamespaceNotFound,
-    ProcessBroken,
-    ProgressorError,
-)
+from progressor.errors import InvalidRequest, NamespaceNotFound, ProgressorError
 from progressor.http.server.api_request import REQUEST_ID, ApiRequest, facts_of
 from progressor.http.server.auth.scopes import require
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
-from progressor.http.wire.problems import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, kind_of
+from progressor.http.wire.problems import FORBIDDEN, TOO_LARGE, UNAUTHORIZED
 from progressor.inputs import LAST_ID
 from progressor.loggers import Logger
-from progressor.rights import Scope, fitting
+from progressor.rights import Scope
 from progressor.web.headers import guard
 from progressor.web.preferences import BrowserPreferences
+from progressor.web.problem import PageProblem
 from progressor.web.rendering import Rendering
 from progressor.web.session import FIELD, FORM, keep, proof_of, require_own_form, secret_of, with_token
 
@@ -56,32 +52,6 @@ _NUMBER = re.compile("[0-9]{1,19}")
 
 MISTYPED = (InvalidRequest, NamespaceNotFound, Refusal)
 """The errors after which a page comes back with its filter, as it was typed."""
-
-
-class PageProblem(NamedTuple):
-    """The reason why a page is not shown, or a form did nothing; `field` names the one that is wrong."""
-
-    status: HTTPStatus
-    title: str
-    detail: str
-    field: str | None = None
-
-    @classmethod
-    def of(
-        cls, error: Refusal | ProgressorError, *, namespaces: Sequence[str], shows_failures: bool
-    ) -> PageProblem:
-        """Return the problem of an error for a caller who sees the namespaces of these patterns.
-
-        Without `shows_failures` it lacks the text of a failure.
-        """
-        if isinstance(error, Refusal):
-            return cls(error.kind.status, error.kind.title, error.detail, error.members.get("field"))
-        kind, detail = kind_of(error), str(error)
-        if isinstance(error, HandlerFailed | ProcessBroken) and not shows_failures:
-            detail = f"{kind.title}; what failed is for those with the scope errors:read"
-        elif isinstance(error, NamespaceNotFound):
-            detail = str(NamespaceNotFound(error.namespace, fitting(namespaces, error.similar)))
-        return cls(kind.status, kind.title, detail, getattr(error, "field", None))
 
 
 class PageRequest(ApiRequest):
@@ -124,7 +94,7 @@ class PageRequest(ApiRequest):
     def problem_of_filter(self, error: Refusal | ProgressorError) -> PageProblem:
         """Return the problem of a filter that was mistyped; a namespace that is none has no other field."""
         found = self.problem_of(error)
-        return found if found.field else found._replace(field="namespace")
+        return found if found.field else replace(found, field="namespace")
 
     def may(self, scope: Scope, namespace: str | None = None) -> bool:
         """Return whether the caller has the scope in this namespace; None: in those that it sees."""

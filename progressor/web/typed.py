@@ -10,12 +10,13 @@ from datetime import datetime, timedelta, tzinfo
 from pydantic import TypeAdapter, ValidationError
 
 from progressor.errors import InvalidRequest
+from progressor.inputs import is_moment
 
 _DURATION = TypeAdapter(timedelta)
 _UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("m", timedelta(minutes=1)))
 
 
-def duration_text(text: str) -> str | None:
+def _duration_text(text: str) -> str | None:
     """Return `15m`, `3h` or `2d` as ISO 8601 has it; other texts as they are, an empty one as None."""
     number, unit = text[:-1], text[-1:]
     if not number.isdecimal() or unit not in "smhd":
@@ -35,7 +36,7 @@ def typed_time(time: timedelta | None) -> str:
 
 def duration_of(text: str, field: str) -> timedelta | None:
     """Return the duration of a text, None for an empty one; raise InvalidRequest if it is none."""
-    stated = duration_text(text)
+    stated = _duration_text(text)
     try:
         return None if stated is None else _DURATION.validate_python(stated)
     except ValidationError:
@@ -54,3 +55,8 @@ def moment_of(text: str, field: str, zone: tzinfo) -> datetime | None:
         raise InvalidRequest(
             f"{field} must be a date and a time, such as 2026-01-31T09:00", field=field
         ) from None
+
+
+def since_of(text: str, zone: tzinfo) -> datetime | timedelta | None:
+    """Return a moment, or how long ago it is; None for an empty text, InvalidRequest if it is neither."""
+    return moment_of(text, "since", zone) if is_moment(text) else duration_of(text, "since")

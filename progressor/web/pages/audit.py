@@ -9,11 +9,10 @@ from starlette.responses import Response
 
 from progressor.acts import AuditPage, AuditVerb
 from progressor.http.server.auth.scopes import require, seen_by
-from progressor.http.server.parameters import since_of
 from progressor.rights import Scope
 from progressor.web.page import MISTYPED, PageRequest, Pages
 from progressor.web.pages.namespaces.namespace import offered_namespaces
-from progressor.web.typed import duration_text
+from progressor.web.typed import since_of
 
 pages = Pages()
 
@@ -51,7 +50,7 @@ async def _acts(request: PageRequest, given: Mapping[str, str]) -> AuditPage:
         given["namespace"] or None,
         process_id=given["process_id"] or None,
         verb=given["verb"] or None,
-        since=since_of(duration_text(given["since"])),
+        since=since_of(given["since"], request.preferences.zone),
         namespaces=seen_by(request.caller),
         limit=_PAGE,
         cursor=request.query_params.get("cursor") or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,22 +13,25 @@ from progressor.client.failure_groups import FailureGroup
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.auth.visible import failures_for, preview_for
-from progressor.http.server.parameters import since_of
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import INVALID_ARGS
 from progressor.model import TaskType
 from progressor.rights import Scope
 from progressor.web.forms import repair_form
-from progressor.web.page import MISTYPED, PageProblem, PageRequest, Pages
+from progressor.web.page import MISTYPED, PageRequest, Pages
 from progressor.web.pages.namespaces.namespace import offered_namespaces
 from progressor.web.pages.overview import LOOKS, MOST
-from progressor.web.typed import duration_text
+from progressor.web.problem import PageProblem
+from progressor.web.typed import since_of
 
 pages = Pages()
 
 _RATE = "50"
+_REFUSED = HTTPStatus.UNPROCESSABLE_ENTITY
 # Processes that a preview counts and shows in groups, and the newest broken ones that it looks at.
 _PREVIEWED, _PREVIEW_LOOKS = 2000, 10_000
+_FILTER = ("handler", "detail_like")
+_CHANGED = "The filter was changed after the page had shown what matches. This is what matches now."
 
 
 @pages.get("/broken", scope=Scope.ERRORS_READ)
@@ -60,7 +64,7 @@ async def _groups(request: PageRequest, namespace: str, since: str) -> list[Fail
         require(request.caller, Scope.ERRORS_READ, namespace)
     found = await request.server.client.reader.failures(
         namespace or None,
-        since=since_of(duration_text(since)),
+        since=since_of(since, request.preferences.zone),
         namespaces=seen_by(request.caller),
         most=MOST,
         looks=LOOKS,
@@ -101,15 +105,20 @@ async def _bulk_page(
 
 @pages.post("/bulk", scope=Scope.BULK)
 async def begin_bulk(request: PageRequest) -> Response:
-    """Begin the bulk that a form describes, and lead to its page."""
+    """Begin the bulk that a form describes, and lead to its page; or look again at what matches."""
+    form = request.fields
+    if "look" in form:
+        return await _bulk_page(request, form)
+    if any(form.get(f"seen_{name}", form.get(name)) != form.get(name) for name in _FILTER):
+        return await _bulk_page(request, form, PageProblem(_REFUSED, "Nothing has begun", _CHANGED))
     try:
         return await _begin(request)
     except InvalidRequest as error:
-        return await _bulk_page(request, request.fields, request.problem_of(error))
+        return await _bulk_page(request, form, request.problem_of(error))
     except Refusal as refusal:
         if refusal.kind is not INVALID_ARGS:
             raise
-        return await _bulk_page(request, request.fields, request.problem_of(refusal))
+        return await _bulk_page(request, form, request.problem_of(refusal))
 
 
 async def _begin(request: PageRequest) -> Response:

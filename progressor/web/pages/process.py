@@ -21,7 +21,8 @@ from progressor.model import Snapshot
 from progressor.rights import Scope
 from progressor.storage import TaskRow, TraceRange
 from progressor.web.forms import ArgsForm, repair_form
-from progressor.web.page import PageProblem, PageRequest, Pages, number_of
+from progressor.web.page import PageRequest, Pages, number_of
+from progressor.web.problem import PageProblem
 from progressor.web.rendering import pretty
 
 pages = Pages()

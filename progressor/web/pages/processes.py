@@ -5,7 +5,7 @@ Rule: the address holds the whole search. A total is never counted.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
@@ -14,7 +14,6 @@ from starlette.responses import Response
 from progressor.errors import InvalidRequest, NamespaceNotFound
 from progressor.handlers.codec import decode
 from progressor.http.server.auth.scopes import require, seen_by
-from progressor.http.server.parameters import since_of
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.models import process_document
 from progressor.inputs import check_since
@@ -24,7 +23,7 @@ from progressor.texts import short
 from progressor.web.page import MISTYPED, PageRequest, Pages
 from progressor.web.pages.namespaces.namespace import offered_namespaces
 from progressor.web.rendering import process_path
-from progressor.web.typed import duration_text
+from progressor.web.typed import since_of
 
 pages = Pages()
 
@@ -53,10 +52,9 @@ class Filter(NamedTuple):
         stated = {name: value for name, value in self._replace(**changes)._asdict().items() if value}
         return f"?{urlencode(stated)}" if stated else ""
 
-    @property
-    def created_after(self) -> datetime | None:
+    def created_after(self, zone: tzinfo) -> datetime | None:
         """Return the time from which on processes were created, None for all."""
-        begin, ago = check_since(since_of(duration_text(self.since)))
+        begin, ago = check_since(since_of(self.since, zone))
         return begin if ago is None else datetime.now(UTC) - ago
 
 
@@ -106,7 +104,7 @@ async def _found(request: PageRequest, wanted: Filter) -> tuple[list[dict[str, A
         status=wanted.status or None,
         metadata=metadata_of(wanted.metadata),
         timer=cast("TimerFilter | None", wanted.timer or None),
-        created_after=wanted.created_after,
+        created_after=wanted.created_after(request.preferences.zone),
         created_before=None,
         limit=_PAGE,
         cursor=wanted.cursor or None,

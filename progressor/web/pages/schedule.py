@@ -25,9 +25,10 @@ from progressor.inputs import HistoryRange
 from progressor.model import Event, Snapshot
 from progressor.rights import Scope
 from progressor.schedules import SCHEDULES, Span, times_of
-from progressor.web.page import PageProblem, PageRequest, Pages
+from progressor.web.page import PageRequest, Pages
 from progressor.web.pages.changes import PATIENCE
 from progressor.web.pages.schedules import state_of
+from progressor.web.problem import PageProblem
 from progressor.web.typed import moment_of
 
 pages = Pages()

@@ -12,6 +12,7 @@ from progressor.errors import InvalidRequest
 from progressor.http.server.problems import Refusal
 from progressor.web.page import PageRequest, Pages
 from progressor.web.preferences import KEYS, LIVE, MUTED, THEME, ZONE, Theme, zones
+from progressor.web.problem import PageProblem
 from progressor.web.session import TOKEN, keep, showing
 
 pages = Pages()
@@ -59,7 +60,13 @@ async def end_session(request: PageRequest) -> Response:
 @pages.get("/settings", scope=None)
 async def settings(request: PageRequest) -> Response:
     """Return what this browser prefers, and who its user is."""
-    return request.page("settings.html", "Settings", zones=sorted(zones()), themes=get_args(Theme))
+    return _settings_page(request)
+
+
+def _settings_page(request: PageRequest, problem: PageProblem | None = None) -> Response:
+    return request.page(
+        "settings.html", "Settings", problem=problem, zones=sorted(zones()), themes=get_args(Theme)
+    )
 
 
 @pages.post("/settings", scope=None)
@@ -68,7 +75,8 @@ async def prefer(request: PageRequest) -> Response:
     form = request.fields
     for field, known in (("zone", zones()), ("theme", get_args(Theme)), ("live", ("on", "off"))):
         if field in form and form[field] not in known:
-            raise InvalidRequest(f"choose the {field} from its list", field=field)
+            error = InvalidRequest(f"{field} must be chosen from its list", field=field)
+            return _settings_page(request, request.problem_of(error))
     # An empty one is the overview.
     back = form.get("back", "settings")
     answer = request.to(back if not back or _PLACE.fullmatch(back) else "settings")

@@ -7,8 +7,9 @@ from starlette.responses import Response
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.visible import namespaces_for
 from progressor.rights import Scope
-from progressor.web.page import PageProblem, PageRequest, Pages, number_of
+from progressor.web.page import PageRequest, Pages, number_of
 from progressor.web.pages.overview import SPAN
+from progressor.web.problem import PageProblem
 
 pages = Pages()
 

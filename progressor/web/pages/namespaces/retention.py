@@ -5,6 +5,7 @@ Rule: times are set behind an estimate of what they delete, for what a walk dele
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -13,16 +14,17 @@ from starlette.responses import Response
 
 from progressor.config import Retention
 from progressor.errors import InvalidRequest
-from progressor.http.server.routers.retention import retention_of
 from progressor.monitoring import KnownRetention
 from progressor.rights import Scope
-from progressor.web.page import PageProblem, PageRequest, Pages
-from progressor.web.typed import duration_text, typed_time
+from progressor.web.page import PageRequest, Pages
+from progressor.web.problem import PageProblem
+from progressor.web.typed import duration_of, typed_time
 
 pages = Pages()
 
 _PATH = "/namespaces/{namespace}/retention"
 _TIMES = ("tasks", "keys", "events")
+_COUNT = re.compile("[0-9]{1,19}")
 
 
 @pages.get(_PATH, scope=Scope.PROCESSES_READ)
@@ -89,8 +91,13 @@ def _back(request: PageRequest, namespace: str, note: str) -> Response:
 
 
 def _wanted(given: Mapping[str, str]) -> Retention:
-    tasks, keys, events = (duration_text(given.get(name, "").strip()) for name in _TIMES)
-    return retention_of(tasks, keys, events, archive=bool(given.get("archive")))
+    tasks, keys, events = (given.get(name, "").strip() for name in _TIMES)
+    return Retention(
+        tasks=duration_of(tasks, "tasks"),
+        keys=duration_of(keys, "keys"),
+        events=int(events) if _COUNT.fullmatch(events) else duration_of(events, "events"),
+        archive=bool(given.get("archive")),
+    )
 
 
 def _given(given: Mapping[str, str]) -> dict[str, Any]:
