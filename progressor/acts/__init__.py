@@ -2,6 +2,7 @@
 
 from progressor.acts.act import (
     MOST_ENTRIES as MOST_ENTRIES,
+    OF_CALLERS as OF_CALLERS,
     OF_SCHEDULES as OF_SCHEDULES,
     Act as Act,
     AuditEntry as AuditEntry,
@@ -17,5 +18,6 @@ from progressor.acts.acting import (
     acting as acting,
     as_line as as_line,
     check_line as check_line,
+    is_in_console as is_in_console,
     reason_of_block as reason_of_block,
 )

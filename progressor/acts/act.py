@@ -42,6 +42,9 @@ class AuditVerb(StrEnum):
     REMOVE = "remove"
     REPAIR = "repair"
     SIMPLE_REPAIR = "simple_repair"
+    REDO = "redo"
+    CALL = "call"
+    NOTIFY = "notify"
     REPAIR_ALL = "repair_all"
     STOP_BULK = "stop_bulk"
     CREATE_TOKEN = "create_token"  # noqa: S105 - a verb, no secret
@@ -66,6 +69,10 @@ _OF_TIMERS = {
     UNSET_TIMER: AuditVerb.UNSET_TIMER,
     FIRE_TIMER: AuditVerb.FIRE_TIMER,
 }
+
+
+# Requests that programs make all the time, which are acts in the console alone.
+OF_CALLERS = {TaskType.CALL: AuditVerb.CALL, TaskType.NOTIFY: AuditVerb.NOTIFY}
 
 
 class Way(StrEnum):
@@ -94,7 +101,9 @@ class Act(NamedTuple):
 
     @property
     def is_noted(self) -> bool:
-        """Return whether the audit notes it: timers that programs change, perhaps often, are none of it."""
+        """Return whether the audit notes it: what programs do, perhaps often, is none of it."""
+        if self.verb in OF_CALLERS.values():
+            return self.way is Way.CONSOLE
         return self.verb not in _OF_TIMERS.values() or self.way in (Way.CLI, Way.CONSOLE)
 
 

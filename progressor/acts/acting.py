@@ -59,6 +59,11 @@ def reason_of_block() -> str | None:
     return _acting.get().reason
 
 
+def is_in_console() -> bool:
+    """Return whether a form of the console runs this code."""
+    return _acting.get().way is Way.CONSOLE
+
+
 def act_of(verb: AuditVerb, *, default: str | None, step: str | None, reason: str | None = None) -> Act:
     """Return an act of the code that calls this.
 

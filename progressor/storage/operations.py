@@ -181,7 +181,7 @@ class Storage(
     ) -> list[Prepared]:
         """Append ended calls and notifies to mailboxes again, with the values that are stored."""
         params = {**redo_columns(requests), "now": now}
-        statements = dict.fromkeys(REDO, params)
+        statements = {**dict.fromkeys(REDO, params), **noting_requests(requests, now)}
         return await self._prepared("redo", requests, statements, hints, outcome="prepare_call")
 
     def fused_call(

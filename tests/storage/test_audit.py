@@ -22,6 +22,7 @@ from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import STATEMENTS
 from progressor.storage.values import Import
+from tests.storage.test_redo import ended, redo
 from tests.support import (
     NS,
     SECOND,
@@ -311,6 +312,16 @@ async def test_acts_and_others_in_one_batch(storage: Storage, tables: Tables) ->
     await storage.prepare_call([each._replace(act=of) for each, of in zip(asked, acts, strict=True)])
     found = {entry["process_id"]: entry["verb"] for entry in entries(tables)}
     assert found == {"p2": "pause_schedule", "p3": "resume_schedule"}
+
+
+async def test_a_redo_leaves_one_entry(storage: Storage, tables: Tables) -> None:
+    """With the task that is run again; a repetition leaves none, nor a redo of what is not there."""
+    old = await ended(storage)
+    for each in (old, old, old._replace(task_id=old.task_id + 1000)):
+        await storage.redo([redo(each)._replace(act=act(AuditVerb.REDO))])
+    (entry,) = entries(tables)
+    said = (entry["verb"], entry["namespace"], entry["process_id"], entry["subject"])
+    assert said == ("redo", NS, "p1", f"task {old.task_id}")
 
 
 async def test_a_batch_without_acts_sends_no_statement_more(

@@ -110,7 +110,7 @@ async def test_what_is_sent_twice_is_done_once(served: World) -> None:
         page = await browser.send(form)
         assert page.status == 200, page.said
     acts = [each.verb for each in (await served.client.audit()).entries if each.way == "console"]
-    assert sorted(acts) == ["fire_timer", "simple_repair", "trigger_schedule"]
+    assert sorted(acts) == ["call", "fire_timer", "redo", "simple_repair", "trigger_schedule"]
     tasks = await served.client.trace(SEEN, "order-1")
     assert [each.name for each in tasks if each.name == "pay"].count("pay") == 3
 

@@ -12,9 +12,9 @@ from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any
 
-from progressor.acts import OF_SCHEDULES, Act, verb_of_request
 from progressor.client.asks import Timeout
 from progressor.client.dispatch.acceptor import Accepted, Acceptor, standing_of
+from progressor.client.dispatch.acts import act_of_request
 from progressor.client.dispatch.request import redo_request, request_of
 from progressor.client.dispatch.traced import TracedRequest, traced, traced_until_accepted
 from progressor.client.results import Read, Receipt, response_of
@@ -32,7 +32,6 @@ from progressor.handlers.codec import RAW, Wire, require_in_range
 from progressor.handlers.dry_run import guarded, no_dry_runs
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import waiting_for
-from progressor.handlers.schedules import SCHEDULES
 from progressor.inputs import (
     DRY_RUN,
     LAST_ID,
@@ -137,20 +136,14 @@ class Dispatcher:
         options.check_value("context", context)
         options.check_metadata("metadata", request.process_metadata)
         reply_to = None if request.task_type is TaskType.NOTIFY else self._node.reply_to
-        return request._replace(args=args, context=context, reply_to=reply_to, act=self._act_of(request))
+        return request._replace(
+            args=args, context=context, reply_to=reply_to, act=act_of_request(self._node, request)
+        )
 
     async def _require_dry_runs(self, namespace: str) -> None:
         row = await self._node.storage.namespace(namespace)
         if row is None or not row.schemas.get("dry_run"):
             raise InvalidRequest(no_dry_runs(namespace), field="namespace")
-
-    def _act_of(self, request: Request) -> Act | None:
-        """Return the act that a request is, of an operator; None for those of callers and handlers."""
-        if request.namespace == SCHEDULES and request.redoes is None and request.name in OF_SCHEDULES:
-            return self._node.act(OF_SCHEDULES[request.name])
-        verb = verb_of_request(request.task_type, request.name)
-        act = None if verb is None else self._node.act(verb)
-        return act if act is not None and act.is_noted else None
 
     def seconds(self, timeout: Timeout) -> float:
         """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from progressor.acts import Act, AuditEntry, AuditPage, Deed
+from progressor.acts import OF_CALLERS, Act, AuditEntry, AuditPage, Deed, as_line
 from progressor.errors import InvalidRequest
 from progressor.inputs import LAST_ID, check_count, check_moment
 from progressor.rights import like
@@ -131,11 +131,18 @@ def noting_requests(requests: Sequence[Request], now: datetime | None) -> Transa
     """
     if all(request.act is None for request in requests):
         return {}
-    noted = [
-        (request.act, Deed(request.namespace, request.process_id), request.idempotency_key)
-        for request in requests
-    ]
+    noted = [(request.act, _deed_of(request), request.idempotency_key) for request in requests]
     return {"note_requests": _columns(noted, now)}
+
+
+def _deed_of(request: Request) -> Deed:
+    """Return what a request does: with the task that it runs again, or the name of a call."""
+    subject = None
+    if request.redoes is not None:
+        subject = f"task {request.redoes.task_id}"
+    elif request.act is not None and request.act.verb in OF_CALLERS.values():
+        subject = as_line(request.name or "")
+    return Deed(request.namespace, request.process_id, subject)
 
 
 def _columns(noted: Sequence[tuple[Act | None, Deed, str | None]], now: datetime | None) -> Params:
