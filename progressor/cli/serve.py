@@ -30,6 +30,7 @@ from progressor.cli.service import (
     OverEngine,
     children_of,
     engine_of,
+    migrate,
     over_engine,
     serve,
     set_up_logs,
@@ -44,7 +45,6 @@ from progressor.deployment.standalone import Build, Standalone, scanner_apart, z
 from progressor.engine import Engine
 from progressor.errors import InvalidRequest
 from progressor.loggers import Logger
-from progressor.storage import migrations
 
 if TYPE_CHECKING:
     from progressor.http.server.serve import ApiServer
@@ -81,9 +81,7 @@ def dev(
     loaded = _load(app, settings)
 
     def build(found: Database, _runner: Runner) -> AbstractAsyncContextManager[OverEngine | Engine]:
-        before, after = migrations.upgrade(found.dsn, schema=settings.database_schema)
-        if before != after:
-            log.info("database migrated", extra={"before": before, "after": after})
+        migrate(found, settings)
         options = settings.engine_options() | {"scanner": True, "zombie_collector": True}
         return _with_console(Engine(found.dsn, loaded, **options), settings, port)
 

@@ -172,6 +172,15 @@ def steps_left(settings: Settings, link: Link | None = None) -> Callable[[Sequen
     return rest
 
 
+def migrate(found: Database, settings: Settings) -> None:
+    """Bring the schema of a database for development to that of this release, and log a change."""
+    from progressor.storage import migrations  # noqa: PLC0415 - it imports alembic, which few need
+
+    before, after = migrations.upgrade(found.dsn, schema=settings.database_schema)
+    if before != after:
+        log.info("database migrated", extra={"before": before, "after": after})
+
+
 def set_up_logs(settings: Settings, link: Link | None = None) -> None:
     """Set up the logs of this OS process; those of a child name it."""
     child = None if link is None else link.number

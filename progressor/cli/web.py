@@ -18,7 +18,7 @@ from progressor.cli.options import (
     with_settings,
 )
 from progressor.cli.runner import Runner
-from progressor.cli.service import Manner, Rest, serve, set_up_logs
+from progressor.cli.service import Manner, Rest, migrate, serve, set_up_logs
 from progressor.client.client import Client
 from progressor.deployment.database import Database
 from progressor.deployment.settings import Settings
@@ -65,6 +65,9 @@ def web(
     api_access.access_options(settings)
 
     def build(found: Database, _runner: Runner) -> ApiServer:
+        if embedded:
+            # As `dev` does: nobody else looks after the database of this folder.
+            migrate(found, settings)
         client = Client(found.dsn, namespaces, **settings.connection_options())
         make = partial(make_console, read_only=read_only)
         return api_access.console_server(client, settings, make, host=host, port=port)

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from progressor import Engine
+from tests import postgres
 from tests.cli.conftest import Ended, Running
 from tests.engine.meters import meters
 from tests.support import NS
@@ -107,3 +108,12 @@ def test_it_says_which_extra_is_missing(spawn: Spawn, dsn: str, tmp_path: Path) 
     assert "progressor-engine[web]" in server.output
     assert "Traceback" not in server.output
     assert spawn("search", PROGRESSOR_DATABASE_URL=dsn, PYTHONPATH=path).end() == 0
+
+
+def test_it_brings_its_own_database(spawn: Spawn, data_dir: Path) -> None:
+    """In a fresh folder `--embedded` makes it and its tables, as `dev` does."""
+    env = {"PROGRESSOR_DATA_DIR": str(data_dir), **postgres.settings()}
+    server = spawn("web", "--port", "0", "--embedded", **env)
+    assert server.fields_of("database migrated")["before"] is None
+    assert httpx.get(server.fields_of('"serving"')["url"], timeout=30).status_code == 200
+    assert server.end_by(signal.SIGTERM) == 0, server.output
