@@ -24,7 +24,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import Lending
 from progressor.handlers.schemas import storable_schemas
 from progressor.loggers import Logger
-from progressor.model import Task, shown_id
+from progressor.model import Task, TaskType, shown_id
 from progressor.node.loop_lag import LoopLag
 from progressor.node.node import Node
 from progressor.node.witness import Witness
@@ -275,6 +275,7 @@ class Engine:
     async def _register(self, namespace: Namespace) -> None:
         options = namespace.options.model_dump(mode="json")
         options["raw"] = namespace.is_raw
+        options["has_repair"] = namespace.find(TaskType.REPAIR) is not None
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
         # Schemas only inform: one that cannot be stored is left out, and the namespace is still served.
         schemas, left_out = storable_schemas(namespace)

@@ -13,6 +13,7 @@ from progressor.config import Retention
 
 # Rows; counts stop one above it, and the status shows 1,000+.
 MOST_COUNTED = 1000
+_WITH_ARCHIVE = " that has an archive (PROGRESSOR_ARCHIVE)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,12 @@ class KnownRetention:
     def is_walking(self) -> bool:
         """True while a walk has begun and not ended."""
         return self.began_at is not None and self.ended_at is None
+
+    def waits_for(self, now: datetime) -> str | None:
+        """Return for which service a round waits that is due; None if none does, or nothing is deleted."""
+        if self.retention.is_for_ever or self.next_at is None or self.next_at > now:
+            return None
+        return f"a zombie collector{_WITH_ARCHIVE if self.archive else ''}"
 
     @property
     def retention(self) -> Retention:

@@ -6,6 +6,7 @@ Rule: `set` and `run` begin a walk, and what a walk deletes is gone. `estimate` 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -215,6 +216,9 @@ def _view(known: KnownRetention) -> Table:
         rows.add_row("deleted", deleted + busy)
     if known.next_at is not None and not known.is_walking and not known.retention.is_for_ever:
         rows.add_row("next walk", clock(known.next_at))
+    waits_for = known.waits_for(datetime.now(UTC))
+    if waits_for is not None:
+        rows.add_row("waits for", Text(waits_for, style="yellow"))
     return rows
 
 

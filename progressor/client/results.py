@@ -190,6 +190,11 @@ class Published:
         """Return whether a raw handler serves the namespace, in bytes."""
         return bool(self.options.get("raw"))
 
+    @property
+    def has_repair(self) -> bool | None:
+        """Return whether the namespace has a repair handler; None if its workers do not say it."""
+        return None if self.is_raw else self.options.get("has_repair")
+
 
 def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
     """Return the error of a request that was not accepted."""

@@ -47,6 +47,7 @@ class Rendering:
     def _tools(self, base: str) -> Mapping[str, Any]:
         return {
             "preferences": self.preferences,
+            "now": datetime.now(UTC),
             "moment": self.moment,
             "ago": self.ago,
             "process_link": lambda namespace, process_id: process_path(base, namespace, process_id),

@@ -120,6 +120,17 @@ DAMAGES: dict[str, Damage] = {
         )
         for said in UNREADABLE
     },
+    "a walk into an archive that nobody has": (
+        (NS, None),
+        (
+            f"""
+            INSERT INTO retention (namespace_no, is_set, tasks, archive, next_at)
+            SELECT namespace_no, TRUE, interval '1 day', TRUE, timestamptz '2000-01-01'
+            FROM namespaces WHERE name = '{NS}'
+            """,
+        ),
+        {"archived_walks_begin"},
+    ),
     "a bulk that lost a repair": ((NS, None), (BULK,), {"bulks_add_up"}),
     "a repair of a bulk that is deleted": (
         at("put broken"),

@@ -25,6 +25,10 @@ ADVICE: Mapping[str, str] = MappingProxyType(
             "The tables are not those of this release. Make what is missing as `progressor migrate --sql` "
             "does, and find out who changed it."
         ),
+        "archived_walks_begin": (
+            "What its retention deletes is to be archived first, and no zombie collector has one, or "
+            "none runs: set PROGRESSOR_ARCHIVE where they run. Until then everything is kept."
+        ),
         "init_succeeded": (
             "The process has no state, or the task of its init was deleted. Remove it and start it again, "
             "or restore the task from a backup."
