@@ -80,6 +80,19 @@ def grouped(failures: Iterable[Failed]) -> list[FailureGroup]:
     return sorted(groups, key=lambda group: (-group.count, group.namespace, group.handler))
 
 
+def those_of(
+    failures: Iterable[Failed], *, namespace: str, status: str, handler: str, message: str
+) -> list[Failed]:
+    """Return the failures of one group, one of each process, by the ids of their processes."""
+    wanted = (namespace, status, handler, message)
+    found = {
+        each.process_id: each
+        for each in failures
+        if (each.namespace, each.status, each.handler, normalised(each.error)) == wanted
+    }
+    return [found[process_id] for process_id in sorted(found)]
+
+
 def _group_of(key: tuple[str, str, str, str], found: Sequence[Failed]) -> FailureGroup:
     moments = [each.at for each in found]
     last = max(moments)

@@ -36,7 +36,7 @@ from progressor.model import (
     ProcessStatus,
     Snapshot,
 )
-from progressor.monitoring import LoadSample
+from progressor.monitoring import Failed, LoadSample
 from progressor.node.node import Node
 from progressor.storage import (
     MOST_FAILED,
@@ -233,6 +233,20 @@ class Reader:
         Look at `most` of each kind in each of them. With `looks`, look at about so many in all, few of
         which are timers. Raise InvalidRequest and NamespaceNotFound as `Client.errors`.
         """
+        return grouped(
+            await self.failed(namespace, since=since, namespaces=namespaces, most=most, looks=looks)
+        )
+
+    async def failed(
+        self,
+        namespace: str | None,
+        *,
+        since: datetime | timedelta | None,
+        namespaces: Sequence[str] | None = None,
+        most: int = MOST_FAILED,
+        looks: int | None = None,
+    ) -> list[Failed]:
+        """Return the failures of which `failures` makes groups."""
         begin, ago = check_since(since)
         if namespace is not None:
             check_namespace(namespace)
@@ -249,8 +263,7 @@ class Reader:
         if looks is not None:
             most = min(most, max(_FEWEST_FAILED, looks // max(1, len(names))))
             timers = max(_FEWEST_FAILED, most // _COST_OF_A_TIMER)
-        found = await storage.failed(names, since=begin, ago=ago, most=most, most_timers=timers)
-        return grouped(found)
+        return await storage.failed(names, since=begin, ago=ago, most=most, most_timers=timers)
 
     async def preview_newest(
         self, namespace: str, *, detail_like: str | None, handler: str | None, looks: int, most: int

@@ -89,7 +89,9 @@ class Sending:
             await self._send_page(process.state.fan_out)
             return
         message = self._post(self.schedule.message(nominal))
-        process.emit("sent", nominal=nominal, to=f"{message.namespace}/{message.process_id}")
+        process.emit(
+            "sent", nominal=nominal, to=f"{message.namespace}/{message.process_id}", kind=message.kind
+        )
         process.state.last = Sent(
             nominal=nominal,
             at=process.now,

@@ -142,6 +142,12 @@ def call_form(published: Published, name: str) -> ArgsForm:
     return ArgsForm.of(calls[name].get("args")) if name in calls else ArgsForm.of(_UNKNOWN)
 
 
+def start_form(published: Published) -> ArgsForm:
+    """Return the form of a start; of a namespace that has published no schemas, that of any JSON."""
+    schemas = published.schemas
+    return ArgsForm.of(_UNKNOWN if published.is_raw or not schemas else schemas.get("init"))
+
+
 def repair_form(published: Published) -> ArgsForm:
     """Return the form of the repair handler."""
     return ArgsForm.of(_UNKNOWN if published.is_raw else published.schemas.get("repair"))

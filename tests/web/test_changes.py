@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from progressor import Engine, HandlerFailed, Namespace, Process
 from progressor.schedules import SCHEDULES
 from progressor.web.pages import changes, schedules
 from tests.acceptance.support import until
@@ -19,14 +21,15 @@ REASON = "as anna said"
 
 
 async def test_call(operator: Operator) -> None:
-    """The note has the answer; a call leaves nothing in the audit."""
+    """The note has the answer; the audit has the call, with its reason and without what it was given."""
     page = await operator.get(ONE)
     page = await operator.send(page.form("/call", name="pay"), "call", args='{"amount": 7}', reason=REASON)
     assert page.note == "pay answered: 12"
     assert '"paid": 12' in page.said
     page = await operator.send(page.form("/call", name="echo"), "call")
     assert page.note == "echo is done."
-    assert await operator.acts() == []
+    noted = [(each.verb, each.subject, each.detail, each.reason) for each in await operator.acts()]
+    assert noted == [("call", "echo", None, None), ("call", "pay", None, REASON)]
 
 
 async def test_a_call_that_is_refused(operator: Operator) -> None:
@@ -69,6 +72,27 @@ async def test_simple_repair(operator: Operator) -> None:
     found = await operator.world.client.get(SEEN, "order-2")
     assert (found.status, found.state["mended"]) == ("running", "")
     await operator.only_act("simple_repair", process_id="order-2", reason=REASON)
+
+
+async def test_a_namespace_without_a_repair_handler(operator: Operator, stack: AsyncExitStack) -> None:
+    """Neither the page of a broken process nor a bulk offers to run one; where there is one, both do."""
+    world, bare = operator.world, Namespace("a.bare")
+
+    @bare.init
+    async def begin(process: Process) -> None:
+        raise RuntimeError("broken at once")
+
+    await stack.enter_async_context(Engine(world.dsn, [bare]))
+    with pytest.raises(HandlerFailed):
+        await world.client.start("a.bare", "one")
+    for path in ("processes/a.bare/one", "bulk/new?namespace=a.bare"):
+        page = await operator.get(path)
+        assert "a.bare has no repair handler" in page.said
+        assert "handler" not in [value for _, name, value in page.attributes if name == "value"]
+    for path in (TWO, f"bulk/new?namespace={SEEN}"):
+        page = await operator.get(path)
+        assert "if it has one" not in page.said
+        assert "un the repair handler" in page.said
 
 
 async def test_redo(operator: Operator) -> None:
@@ -184,6 +208,28 @@ async def test_pause_and_resume(operator: Operator) -> None:
     assert "is paused" not in (await operator.get(ONE)).said
     (entry, _) = await operator.acts()
     assert (entry.verb, entry.reason, entry.actor) == ("resume", "enough", operator.name)
+
+
+async def test_calls_notices_and_redoes_are_noted(operator: Operator) -> None:
+    """With who asked for them, and the call or the task; not what programs ask, nor a repetition."""
+    client = operator.world.client
+    await client.call(SEEN, "order-1", "pay", {"amount": 1})
+    await client.notify(SEEN, "order-1", "pay", {"amount": 1})
+    form = (await operator.get(ONE)).form("/call", name="pay")
+    for _ in range(2):
+        await operator.send(form, "call", args='{"amount": 7}')
+    form = (await operator.get(ONE)).form("/call", name="pay")
+    await operator.send(form, "notify", args='{"amount": 8}')
+    form = (await operator.get(ONE)).forms_to("/redo")[0]
+    await operator.send(form)
+    noted = [(each.verb, each.process_id, each.subject, each.actor) for each in await operator.acts()]
+    assert noted == [
+        ("redo", "order-1", f"task {form.fields['task_id']}", operator.name),
+        ("notify", "order-1", "pay", operator.name),
+        ("call", "order-1", "pay", operator.name),
+    ]
+    entries = (await client.audit(SEEN, process_id="order-1")).entries
+    assert len(entries) == 3
 
 
 async def test_a_bulk(operator: Operator) -> None:

@@ -57,6 +57,16 @@ def refused(kind: Any, **submitted: str) -> tuple[str, str | None]:
     return str(caught.value), caught.value.field
 
 
+@pytest.mark.parametrize(
+    ("options", "has_repair"),
+    [({}, None), ({"has_repair": True}, True), ({"has_repair": False}, False), ({"raw": True}, None)],
+)
+def test_whether_there_is_a_repair_handler(options: dict[str, Any], has_repair: bool | None) -> None:
+    """Workers say it in the options of the namespace, but for one that is served in bytes."""
+    published = Published("n", False, {"has_repair": None, **options}, {})
+    assert published.has_repair is has_repair
+
+
 def test_a_flat_object_has_a_field_for_each_member_required_ones_first() -> None:
     """Each scalar member has a field of its kind."""
     fields = form_of(Item).fields

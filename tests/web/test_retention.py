@@ -95,7 +95,7 @@ async def test_a_walk_begins_now(operator: Operator) -> None:
 @pytest.mark.parametrize(
     ("field", "query", "rule"),
     [
-        ("tasks", "tasks=soon", "tasks must be an ISO 8601 duration"),
+        ("tasks", "tasks=soon", "Ended tasks must be a duration, such as 90m, 12h or 7d"),
         ("tasks", "tasks=30m", "greater than or equal to 1 hour"),
         ("events", "tasks=&events=0", "a number must be from 1"),
         (None, "tasks=&keys=90d", "give tasks too"),
@@ -181,10 +181,10 @@ async def test_the_limit_of_a_group(operator: Operator) -> None:
 @pytest.mark.parametrize(
     ("group", "limit", "rule"),
     [
-        ("a", "", "limit must be a number"),
-        ("a", "many", "limit must be a number"),
+        ("a", "", "Steps at once must be a number"),
+        ("a", "many", "Steps at once must be a number"),
         ("a", "99999999999", "limit"),
-        ("", "3", "group must have 1 to"),
+        ("", "3", "Group must have 1 to"),
     ],
 )
 async def test_a_mistyped_limit(world: World, group: str, limit: str, rule: str) -> None:
@@ -212,3 +212,20 @@ async def test_groups_are_shown_a_page_at_a_time(world: World) -> None:
     page = await browser.get(url)
     assert "tenant 100" in page.said
     assert "tenant 099" not in page.said
+
+
+async def test_a_walk_that_nobody_can_make(world: World) -> None:
+    """The page says what a round that is due waits for: its archive too, or nothing if all is kept."""
+    browser = await world.browser()
+    for wanted, said in (
+        (Retention(tasks=timedelta(days=1), archive=True), "that has an archive (PROGRESSOR_ARCHIVE)"),
+        (Retention(tasks=timedelta(days=1)), "a zombie collector"),
+    ):
+        await world.client.set_retention(SEEN, wanted)
+        for path in (PATH, f"namespaces/{SEEN}"):
+            page = await browser.get(path)
+            assert "Waits for" in page.said
+            assert said in page.said
+            assert wanted.archive == ("PROGRESSOR_ARCHIVE" in page.said)
+    await world.client.set_retention(SEEN, Retention())
+    assert "Waits for" not in (await browser.get(PATH)).said

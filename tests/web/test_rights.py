@@ -49,7 +49,7 @@ FIELDS = {
 def filled(route: ConsolePage, namespace: str = SEEN, process_id: str = "order-1") -> str:
     """An address of a route."""
     path = route.path.format(namespace=namespace, process_id=process_id, bulk_id=1, name="nightly")
-    query = f"?namespace={namespace}" if route.path == "/bulk/new" else ""
+    query = f"?namespace={namespace}" if route.path in ("/bulk/new", "/broken/group") else ""
     return path.removeprefix("/") + query
 
 

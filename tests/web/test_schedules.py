@@ -76,8 +76,8 @@ async def test_times_are_those_of_the_browsers_zone(world: World) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "rule"),
     [
-        ("since=soon", 400, "since must be a date and a time"),
-        ("since=2020-01-01T00:00&until=1st", 400, "until must be a date and a time"),
+        ("since=soon", 400, "From must be a date and a time"),
+        ("since=2020-01-01T00:00&until=1st", 400, "Before, or now must be a date and a time"),
         ("since=2020-01-01T00:00&until=9000-01-01", 422, "until must not lie in the future"),
         ("since=0001-01-02T00:00", 422, "more than 1,000 times"),
     ],
@@ -101,7 +101,7 @@ async def test_an_empty_range_is_none(operator: Operator) -> None:
     page = await operator.get(f"{PATH}?since=2020-01-01T00:00&until=2020-06-01T00:00")
     page = await operator.browser.send(page.form("/backfill"), since="")
     assert page.status == 400
-    assert "since is required" in page.said
+    assert "From is required" in page.said
     assert await operator.acts() == []
 
 
@@ -135,6 +135,24 @@ async def test_a_target_that_is_hidden_leaves_no_trace(operator: Operator) -> No
     for path in (f"schedules/{HIDDEN}/{MARK}nightly", f"schedules/{HIDDEN}/none"):
         assert (await caller.get(path)).status == 403
     assert (await caller.get(f"schedules/{SEEN}/none")).status == 404
+
+
+async def test_a_start_of_what_is_there_makes_nothing(operator: Operator) -> None:
+    """The log says so; a start that made its process has no such word."""
+    client = operator.world.client
+    await client.start(SEEN, "2020", {"item": "tea"})
+    form = (await operator.get("schedules")).form("/schedules", namespace=SEEN)
+    page = await operator.get(f"{PATH}?since=2020-01-01T00:00&until=2020-06-01T00:00")
+    await operator.send(page.form("/backfill"))
+    await sent(operator.world, 1)
+    assert "it was there before: nothing was started" in (await operator.get(PATH)).said
+    await client.remove(SEEN, "2020")
+    page = await operator.send(form, "trigger")
+    assert page.url.endswith(PATH)
+    await sent(operator.world, 2)
+    page = await until(lambda: operator.get(PATH), lambda page: "running" in page.said)
+    assert "it was there before" not in page.said
+    assert "gone" in page.said
 
 
 async def test_who_may_not_change_it_sees_no_such_form(world: World) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from progressor.client.failure_groups import FailureGroup
+from progressor.client.failure_groups import FailureGroup, those_of
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.auth.visible import failures_for, preview_for
@@ -30,6 +30,9 @@ _RATE = "50"
 _REFUSED = HTTPStatus.UNPROCESSABLE_ENTITY
 # Processes that a preview counts and shows in groups, and the newest broken ones that it looks at.
 _PREVIEWED, _PREVIEW_LOOKS = 2000, 10_000
+# Rows of a page of a group, and what names a group.
+_PAGE = 100
+_OF_A_GROUP = ("namespace", "status", "handler", "message")
 _FILTER = ("handler", "detail_like")
 _CHANGED = "The filter was changed after the page had shown what matches. This is what matches now."
 
@@ -72,6 +75,29 @@ async def _groups(request: PageRequest, namespace: str, since: str) -> list[Fail
     return failures_for(request.caller, found)
 
 
+@pages.get("/broken/group", scope=Scope.ERRORS_READ)
+async def group(request: PageRequest) -> Response:
+    """Return the processes that a group counts, a page at a time, by their ids."""
+    given = {name: request.query_params.get(name, "") for name in (*_OF_A_GROUP, "since", "after")}
+    namespace = given["namespace"]
+    for scope in (Scope.PROCESSES_READ, Scope.ERRORS_READ):
+        require(request.caller, scope, namespace)
+    failed = await request.server.client.reader.failed(
+        namespace, since=since_of(given["since"], request.preferences.zone), most=MOST, looks=LOOKS
+    )
+    found = those_of(failed, **{name: given[name] for name in _OF_A_GROUP})
+    left = [each for each in found if each.process_id > given["after"]]
+    return request.page(
+        "group.html",
+        "Processes of a group",
+        found=left[:_PAGE],
+        many=len(found),
+        at_least=any(each.at_least for each in found),
+        given=given,
+        following=urlencode(given | {"after": left[_PAGE - 1].process_id}) if len(left) > _PAGE else None,
+    )
+
+
 @pages.get("/bulk/new", scope=Scope.BULK)
 async def new_bulk(request: PageRequest) -> Response:
     """Return what a bulk of this filter would repair, and the form that begins it."""
@@ -91,6 +117,7 @@ async def _bulk_page(
         preview = preview_for(request.caller, namespace, found)
     except InvalidRequest as error:
         problem = request.problem_of(error)
+    published = await request.server.publications.of(namespace)
     return request.page(
         "bulk_new.html",
         "Repair all that match",
@@ -99,7 +126,8 @@ async def _bulk_page(
         wanted=wanted,
         preview=preview,
         rate=given.get("rate", _RATE),
-        repair=repair_form(await request.server.publications.of(namespace)),
+        repair=repair_form(published),
+        has_repair=published.has_repair,
     )
 
 

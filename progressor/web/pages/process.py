@@ -89,6 +89,7 @@ def _forms(published: Published) -> dict[str, Any]:
         "calls": {name: ArgsForm.of(schemas.get("args")) for name, schemas in calls.items()},
         "repair": repair_form(published),
         "is_raw": published.is_raw,
+        "has_repair": published.has_repair,
     }
 
 

@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     """An entry of a schedule's log: a time that was sent, skipped or missed.
 
     `status` is that of the process it was sent to, `gone` if there is none; None if the caller may not see
-    it.
+    it. `text` says that a start has made nothing, for the process was there.
     """
 
     at: datetime | None
@@ -132,11 +132,13 @@ async def _outcomes(request: PageRequest, snapshot: Snapshot) -> list[Outcome]:
     reader = request.server.client.reader
     wanted = HistoryRange(0, _OUTCOMES, "backward")
     found = await reader.with_history(snapshot, wanted, room=_ROOM)
-    wire, known = await reader.wire_of(SCHEDULES), dict[tuple[str, str], str | None]()
+    wire, known = await reader.wire_of(SCHEDULES), dict[tuple[str, str], Snapshot | None]()
     return [await _outcome(request, wire.event(each, snapshot), known) for each in found.history]
 
 
-async def _outcome(request: PageRequest, event: Event, known: dict[tuple[str, str], str | None]) -> Outcome:
+async def _outcome(
+    request: PageRequest, event: Event, known: dict[tuple[str, str], Snapshot | None]
+) -> Outcome:
     said: dict[str, Any] = event.payload if isinstance(event.payload, dict) else {}
     nominal, to = said.get("nominal", said.get("until")), str(said.get("to", ""))
     text = str(said.get("because") or (f"{said['times']:,} times" if "times" in said else ""))
@@ -149,12 +151,24 @@ async def _outcome(request: PageRequest, event: Event, known: dict[tuple[str, st
     if not request.may(Scope.PROCESSES_READ, namespace):
         return outcome._replace(text="to a namespace that you do not see")
     if (namespace, process_id) not in known:
-        known[namespace, process_id] = await _status(request, namespace, process_id)
-    return outcome._replace(namespace=namespace, process_id=process_id, status=known[namespace, process_id])
+        known[namespace, process_id] = await _standing(request, namespace, process_id)
+    found = known[namespace, process_id]
+    was_there = (
+        found is not None
+        and said.get("kind") == "start"
+        and event.timestamp is not None
+        and found.created_at < event.timestamp
+    )
+    return outcome._replace(
+        namespace=namespace,
+        process_id=process_id,
+        text="it was there before: nothing was started" if was_there else "",
+        status="gone" if found is None else found.status,
+    )
 
 
-async def _status(request: PageRequest, namespace: str, process_id: str) -> str:
+async def _standing(request: PageRequest, namespace: str, process_id: str) -> Snapshot | None:
     try:
-        return (await request.server.client.reader.standing(namespace, process_id)).status
+        return await request.server.client.reader.standing(namespace, process_id)
     except (ProcessNotFound, NamespaceNotFound):
-        return "gone"
+        return None

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from progressor.errors import InvalidRequest, NamespaceNotFound, ReplyTimeout
 from progressor.handlers.process import Process
 from progressor.http.server.auth.scopes import require
+from progressor.http.wire.paths import segment_of
 from progressor.rights import Scope
 from progressor.schedules import SCHEDULES, ScheduleState
 from progressor.web.page import PageRequest, Pages
@@ -59,6 +60,12 @@ async def change_schedule(request: PageRequest) -> Response:
         )
     except ReplyTimeout:
         return request.to("schedules", f"{namespace}/{name}: {how} was accepted, and is under way.")
+    if how == "trigger":
+        # What becomes of it is known once the run before has ended: the page of the schedule says it then.
+        path = f"schedules/{segment_of(namespace)}/{segment_of(name)}"
+        return request.to(
+            path, "It is sent as soon as the run before has ended. Below stands what came of it."
+        )
     return request.to("schedules", f"{namespace}/{name}: {how} is done.")
 
 
