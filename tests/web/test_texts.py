@@ -72,7 +72,7 @@ async def test_it_is_found_by_all_its_links(served: World) -> None:
         assert any(url in page.links for page in shown), path
     (chip,) = (each for each in found[url].links if "metadata=" in each and "script" in each)
     assert [each for each in found[chip].links if each == url] == [url]
-    assert len([each for each in found[chip].links if "/processes/" in each]) == 1
+    assert len([each for each in found[chip].links if f"/processes/{SEEN}/" in each]) == 1
 
 
 @pytest.mark.parametrize("process_id", IDS)
