@@ -41,6 +41,7 @@ from progressor.web.pages import (
     schedule,
     schedules,
     sessions,
+    start,
     system,
     workers,
 )
@@ -52,7 +53,7 @@ Authorize = Callable[[Request], Awaitable[Principal | None] | Principal | None]
 
 
 _ROOMS = (
-    *(overview, processes, process, changes, broken, namespace, load, retention, workers),
+    *(overview, processes, process, start, changes, broken, namespace, load, retention, workers),
     *(schedules, schedule, feed, bulks, audit, system, sessions),
 )
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from progressor.web.pages import namespaces
+from progressor.web.pages.namespaces import namespace as namespaces
 from tests.web.conftest import World
 from tests.web.crawling import check_page
 from tests.web.orders import HIDDEN, SEEN
