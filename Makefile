@@ -53,7 +53,7 @@ test-lowest: $(LOWEST)/.dev $(BROWSER) $(call programs_of,$(OLDEST))  ## Run the
 test-matrix: $(DEV) $(BROWSER) $(foreach v,$(POSTGRES),$(call programs_of,$(v)))  ## Run the tests on every PostgreSQL that is supported, one after the other
 	@failed=0; said=; for version in $(POSTGRES); do \
 		echo "PostgreSQL $$version"; began=$$(date +%s); \
-		PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$$version)/bin $(PYTEST) $(ARGS) \
+		PROGRESSOR_TEST_WHOLE=1 PROGRESSOR_TEST_POSTGRES_BIN_DIR=$(call programs_of,$$version)/bin $(PYTEST) $(ARGS) \
 			&& verdict=passed || { verdict=FAILED; failed=1; }; \
 		said="$${said}PostgreSQL $$version: $$verdict, $$(($$(date +%s) - began)) seconds\n"; \
 	done; printf "\n$$said"; exit $$failed
