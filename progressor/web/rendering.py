@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from difflib import unified_diff
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -28,6 +30,8 @@ from progressor.web.static import known_files
 # Characters of a value that a page shows at once; the rest is a page of its own.
 LONGEST_VALUE = 8192
 _MOST_BYTES = 2048
+# Characters of two texts together: comparing takes the square of their lines.
+_MOST_COMPARED = 100_000
 _SECOND = 1000
 # A line has two points at least.
 _FEWEST = 2
@@ -100,6 +104,15 @@ def rule_of(timer: Timer) -> str | None:
 def value_text(value: Any) -> str:
     """Return a value of a task or an event as text, cut where it is too long for a page."""
     return cut(pretty(plain(value)))
+
+
+def difference(before: str, after: str) -> str:
+    """Return the lines that differ, with their neighbours; a text too long to be compared as it is then."""
+    if len(before) + len(after) > _MOST_COMPARED:
+        return "" if before == after else cut(after)
+    lines = unified_diff(before.splitlines(), after.splitlines(), lineterm="")
+    # The first two name files.
+    return cut("\n".join(islice(lines, 2, None)))
 
 
 def cut(text: str) -> str:

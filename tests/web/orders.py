@@ -74,9 +74,10 @@ def made(name: str, *, mark: str = "", gate: Gate | None = None) -> Namespace[Or
     async def lapse(process: Process[Order]) -> None:
         process.emit("lapsed")
 
-    @orders.repair
+    @orders.repair(dry_run=True)
     async def mend(process: Process[Order], args: Open | None = None) -> str:
         process.state.mended = "" if args is None else args.item
+        process.emit("mended", item=process.state.mended)
         return f"mended with {process.state.mended}"
 
     return orders

@@ -77,7 +77,7 @@ class Page:
             each
             for each in self.forms_to(end)
             if holds.items() <= each.fields.items()
-            and (not button or button in dict(each.buttons).values())
+            and (not button or button in [value for _, value in each.buttons])
         )
         return found
 

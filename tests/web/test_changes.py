@@ -64,6 +64,24 @@ async def test_repair(operator: Operator) -> None:
     await operator.only_act("repair", namespace=SEEN, process_id="order-2", reason=REASON)
 
 
+async def test_a_dry_run(operator: Operator) -> None:
+    """Its page shows what would change, and keeps what was filled in for the repair; nothing is changed."""
+    page = await operator.get(TWO)
+    page = await operator.browser.send(
+        page.form("/repair", "handler"), "dry_run", args='{"item": "<glue>"}'
+    )
+    assert (page.status, page.note) == (200, None)
+    assert "It would answer mended with <glue>." in page.said
+    assert '-  "mended": ""' in page.said
+    assert '+  "mended": "<glue>"' in page.said
+    assert '"item": "<glue>"' in page.said
+    found = await operator.world.client.get(SEEN, "order-2")
+    assert (found.status, found.state["mended"]) == ("error", "")
+    assert await operator.acts() == []
+    page = await operator.send(page.form("/repair", "handler"), "handler")
+    assert page.note == "repair answered: mended with <glue>"
+
+
 async def test_simple_repair(operator: Operator) -> None:
     """No handler runs."""
     page = await operator.get(TWO)

@@ -18,6 +18,7 @@ from progressor.errors import (
     ProgressorError,
     ReplyTimeout,
 )
+from progressor.http.server.auth.scopes import require
 from progressor.http.server.problems import Refusal
 from progressor.inputs import RESERVED
 from progressor.model import TaskType
@@ -76,7 +77,7 @@ async def call(request: PageRequest, namespace: str, process_id: str) -> Respons
 @pages.post(PATH + "/repair", scope=Scope.PROCESSES_REPAIR)
 @_on_its_page
 async def repair(request: PageRequest, namespace: str, process_id: str) -> Response:
-    """Repair a broken process: by its handler, or simply."""
+    """Repair a broken process: by its handler, or simply; or show what its handler would do."""
     form, server = request.fields, request.server
     key = form.get("key") or None
     if form.get("how") == "simple":
@@ -84,6 +85,11 @@ async def repair(request: PageRequest, namespace: str, process_id: str) -> Respo
         return _back(request, namespace, process_id, "It goes on as if nothing had broken it.")
     args = repair_form(await server.publications.of(namespace)).read(form)
     await server.publications.check(namespace, TaskType.REPAIR, None, args)
+    if form.get("how") == "dry_run":
+        require(request.caller, Scope.STATE_READ, namespace)
+        # Without the form's key, which is the repair's that may follow.
+        run = await server.client.dry_run_repair(namespace, process_id, args, timeout=PATIENCE)
+        return await process_page(request, namespace, process_id, dry_run=run)
     try:
         answer = await server.client.repair(
             namespace, process_id, args, idempotency_key=key, timeout=PATIENCE

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from progressor.client.results import Published, TraceEntry
 from progressor.errors import InvalidRequest
+from progressor.handlers.dry_run import DryRun
 from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.wire.models import process_document
 from progressor.inputs import RESERVED, HistoryRange
@@ -23,7 +24,7 @@ from progressor.storage import TaskRow, TraceRange
 from progressor.web.forms import ArgsForm, repair_form
 from progressor.web.page import PageRequest, Pages, number_of
 from progressor.web.problem import PageProblem
-from progressor.web.rendering import pretty
+from progressor.web.rendering import difference, pretty
 
 pages = Pages()
 
@@ -42,9 +43,16 @@ async def process(request: PageRequest, namespace: str, process_id: str) -> Resp
 
 
 async def process_page(
-    request: PageRequest, namespace: str, process_id: str, problem: PageProblem | None = None
+    request: PageRequest,
+    namespace: str,
+    process_id: str,
+    problem: PageProblem | None = None,
+    dry_run: DryRun | None = None,
 ) -> Response:
-    """Return the page of a process; with a problem, it shows that, and the form that was refused again."""
+    """Return the page of a process.
+
+    With a problem, it shows that, and the form that was refused again; with a dry run, what that found.
+    """
     view = request.query_params.get("view", "timeline")
     if view not in _VIEWS:
         raise InvalidRequest("view must be timeline, history or raw", field="view")
@@ -62,6 +70,7 @@ async def process_page(
     elif reads_state and view == "history":
         more |= await _history(request, snapshot)
     of_culprit = snapshot.corrupted_by if reads_state else None
+    state = await _state(request, snapshot) if reads_state else None
     return request.page(
         "process.html",
         f"{namespace}/{process_id}",
@@ -70,7 +79,9 @@ async def process_page(
         snapshot=snapshot,
         detail=document["detail"],
         culprit=None if of_culprit is None else await _task(request, snapshot, of_culprit),
-        state=await _state(request, snapshot) if reads_state else None,
+        state=state,
+        dry_run=dry_run,
+        change=None if dry_run is None else difference(state or "", pretty(dry_run.state)),
         mailbox=await client.mailbox(namespace, process_id),
         **_forms(published),
         is_paused=published.paused,
@@ -90,6 +101,7 @@ def _forms(published: Published) -> dict[str, Any]:
         "repair": repair_form(published),
         "is_raw": published.is_raw,
         "has_repair": published.has_repair,
+        "has_dry_runs": bool(published.schemas.get("dry_run")),
     }
 
 
