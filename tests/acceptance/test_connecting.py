@@ -234,7 +234,7 @@ async def main():
 asyncio.run(main())
 """
     ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=True
     )
     assert (ran.stdout, ran.stderr) == ("True\n", "")
 

@@ -30,7 +30,7 @@ from tests.conftest import Databases
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 180.0
 NS = "shop.order"
 
 
@@ -195,10 +195,12 @@ def shop(databases: Databases, template: str) -> Iterator[str]:
     name = databases.make(template)
     dsn = databases.dsn(name)
     worker = Running("worker", "planner:everything", PROGRESSOR_DATABASE_URL=dsn)
-    worker.wait_for("serving")
-    yield dsn
-    worker.kill()
-    databases.drop(name)
+    try:
+        worker.wait_for("serving")
+        yield dsn
+    finally:
+        worker.kill()
+        databases.drop(name)
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_the_example_runs_as_it_stands(page: str, dsn: str, tmp_path: Path) -> N
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
     assert ran.stdout in [block.code for block in blocks(ROOT / page, "text")]

@@ -110,7 +110,7 @@ def _run(page: Path, folder: Path, *command: str, **variables: str) -> str:
         env=postgres.environment_of_a_run(PYTHONPATH=f"{ROOT}:{folder}", **variables),
         stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     ).stdout
 

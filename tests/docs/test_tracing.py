@@ -70,7 +70,7 @@ def test_the_program_prints_its_spans(dsn: str, tmp_path: Path) -> None:
         env=postgres.environment_of_a_run(PYTHONPATH=f"{ROOT}:{tmp_path}"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
     assert ran.stdout.strip() == wanted.strip()

@@ -20,7 +20,7 @@ from tests import postgres
 ROOT = Path(__file__).parents[2]
 PACKAGES = os.pathsep.join([str(ROOT), *(p for p in sys.path if p.endswith("-packages"))])
 ENVIRONMENT = {"PATH": os.defpath, "PYTHONPATH": PACKAGES, postgres.VARIABLE: str(postgres.BIN_DIR or "")}
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
 
 
 class Child:
