@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from progressor.monitoring import Mailbox, WaitingRequests
 from progressor.storage.admin.monitoring import Overview, age_of
 from progressor.storage.postgres.arrays import bigints
-from progressor.storage.statements import Row
+from progressor.storage.statements import Params, Row
 
 # Mailboxes that a look reaches besides those of processes that run; how far it counts each of them.
 _HEADS = 1000
@@ -29,9 +29,10 @@ class Mailboxes(Overview):
 
     async def waiting(self, namespace: str, *, now: datetime | None = None) -> WaitingRequests:
         """Count the requests that wait in a namespace, also those that wait behind others."""
-        rows = await self._rows(
-            "waiting", namespace=namespace, heads=_HEADS, most=_SHALLOW, deepest=_DEEPEST, now=now
-        )
+        return await self._waiting_of(await self._rows("waiting", **waiting_params(namespace, now)), now)
+
+    async def _waiting_of(self, rows: Sequence[Row], now: datetime | None) -> WaitingRequests:
+        """Return the requests that `waiting` found, and count the deepest mailboxes further."""
         total = rows[0]
         chosen = [row for row in rows if row["process_no"] is not None]
         found = await self._mailboxes([row["process_no"] for row in chosen], now)
@@ -67,6 +68,11 @@ class Mailboxes(Overview):
             )
             for row in rows
         ]
+
+
+def waiting_params(namespace: str, now: datetime | None) -> Params:
+    """Return the parameters of `waiting`."""
+    return {"namespace": namespace, "heads": _HEADS, "most": _SHALLOW, "deepest": _DEEPEST, "now": now}
 
 
 def _through_in(row: Row) -> timedelta | None:

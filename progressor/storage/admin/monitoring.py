@@ -22,7 +22,7 @@ from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.server_identity import place_of
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import record_of
-from progressor.storage.statements import Row, Transaction
+from progressor.storage.statements import Params, Row, Transaction
 
 # Tables, standbys and slots of a look at the database, each.
 _MOST = 20
@@ -148,11 +148,8 @@ class Overview(Transactions):
 
     async def backlog(self, namespace: str, *, most: int, now: datetime | None = None) -> Backlog:
         """Count the tasks that wait in a namespace, up to `most`."""
-        (row,) = await self._rows("backlog", namespace=namespace, most=most, after=0, now=now)
-        moments = [row[each] for each in ("next_due", "rests_until", "next_room")]
-        due, rests, room = (None if moment is None else moment - row["now"] for moment in moments)
-        calls, timers = _waiting(row, "calls"), _waiting(row, "timers")
-        return Backlog(calls, timers, due, row["paused"], rests, room)
+        (row,) = await self._rows("backlog", **backlog_params(namespace, most, now))
+        return backlog_of(row)
 
     async def note_samples(self, found: Sequence[NamespaceStatus]) -> None:
         """Note the load of these namespaces, of each that nobody has noted for this minute."""
@@ -208,6 +205,18 @@ class Overview(Transactions):
             host, port = self._connections.reached
             place |= {"host": host, "port": str(port)}
         return {"server_version": row["server_version"], **place}
+
+
+def backlog_params(namespace: str, most: int, now: datetime | None) -> Params:
+    """Return the parameters of `backlog`."""
+    return {"namespace": namespace, "most": most, "after": 0, "now": now}
+
+
+def backlog_of(row: Row) -> Backlog:
+    """Return what waits in a namespace, as `backlog` found it."""
+    moments = [row[each] for each in ("next_due", "rests_until", "next_room")]
+    due, rests, room = (None if moment is None else moment - row["now"] for moment in moments)
+    return Backlog(_waiting(row, "calls"), _waiting(row, "timers"), due, row["paused"], rests, room)
 
 
 def _waiting(row: Row, kind: str) -> Waiting:

@@ -15,7 +15,8 @@ from progressor.acts import Act, Deed
 from progressor.model import shown_id
 from progressor.monitoring import MOST_COUNTED, Failed, KnownNamespace, KnownWorker, NamespaceStatus
 from progressor.storage.admin.audit import Audited, noting
-from progressor.storage.admin.mailboxes import Mailboxes
+from progressor.storage.admin.mailboxes import Mailboxes, waiting_params
+from progressor.storage.admin.monitoring import backlog_of, backlog_params
 from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import record_of
@@ -92,10 +93,16 @@ class Oversight(Mailboxes, Audited):
         return found
 
     async def _status(self, known: KnownNamespace, running: int) -> NamespaceStatus:
-        backlog = await self.backlog(known.name, most=MOST_COUNTED + 1)
-        waiting = await self.waiting(known.name)
-        bounds = {"most": MOST_COUNTED + 1, "timers": _NEXT_TIMERS, "now": None}
-        (figures,) = await self._rows("namespace_figures", namespace=known.name, **bounds)
+        name, most = known.name, MOST_COUNTED + 1
+        # In one round trip: a page may show a hundred namespaces.
+        statements = {
+            "backlog": backlog_params(name, most, None),
+            "waiting": waiting_params(name, None),
+            "namespace_figures": {"namespace": name, "most": most, "timers": _NEXT_TIMERS, "now": None},
+        }
+        rows = await self._transact("status", statements, patience=self._patience)
+        backlog, (figures,) = backlog_of(rows["backlog"][0]), rows["namespace_figures"]
+        waiting = await self._waiting_of(rows["waiting"], None)
         return record_of(
             NamespaceStatus,
             asdict(known) | figures,
