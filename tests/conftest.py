@@ -27,7 +27,7 @@ from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.statements import Transaction
-from tests import postgres
+from tests import postgres, shares
 from tests.support import NS, Tables, check_invariants
 
 _URL = "PROGRESSOR_TEST_DATABASE_URL"
@@ -43,6 +43,7 @@ settings.load_profile("any machine")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name one place for the embedded server, which all workers of the run inherit."""
+    config.addinivalue_line("markers", shares.MARKER)
     if os.environ.get(_URL) and postgres.BIN_DIR is not None:
         raise pytest.UsageError(f"{_URL} and {postgres.VARIABLE} name two servers: unset one")
     if not os.environ.get(_URL) and _HOME not in os.environ:
@@ -50,6 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
         home.chmod(0o755)  # as root, the server is another user
         config.stash[_made_home] = home
         os.environ[_HOME] = str(home)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `make test` leaves to `make test-matrix`."""
+    left = shares.left_out(config, items)
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in set(left)]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

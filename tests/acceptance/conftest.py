@@ -8,15 +8,11 @@ Rule: only what `progressor` exports is used; that the tables' invariants hold i
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from itertools import product
-from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 
 from progressor import Client, Engine, Namespace
-from tests.model.profiles import WHOLE
 from tests.support import check_invariants
 
 Options = dict[str, Any]
@@ -36,34 +32,7 @@ _ALL_MODES = {
     "scanning": {**MODES["scanning"], "fuse": "never"},
     "fused": {**MODES["signals"], "fuse": "always"},
 }
-_SIDES = ("inside", "outside")
 _ENGINE_ONLY = ("scan_interval", "fuse")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave two of three ways to run a test to `make test-matrix`: the third is another one for each test.
-
-    A test that is named runs in all of them.
-    """
-    if WHOLE or any("::" in each for each in config.args):
-        return
-    left = [item for item in items if isinstance(item, pytest.Function) and not _stays(item)]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in set(left)]
-
-
-def _stays(item: pytest.Function) -> bool:
-    if Path(__file__).parent not in item.path.parents or "mode" not in (ways := _ways(item)):
-        return True
-    sides = _SIDES if "side" in ways else [None]
-    place = list(product(_ALL_MODES, sides)).index((ways["mode"], ways.get("side")))
-    others = {name: at for name, at in item.callspec.indices.items() if name not in ways}
-    return (place + crc32(f"{item.originalname} {others}".encode())) % 3 == 0
-
-
-def _ways(item: pytest.Function) -> dict[str, str]:
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    return {name: params[name] for name in ("mode", "side") if name in params}
 
 
 def of_a_client(options: Options) -> Options:
@@ -78,7 +47,7 @@ def mode(request: pytest.FixtureRequest) -> Options:
     return _ALL_MODES[request.param]
 
 
-@pytest.fixture(params=_SIDES)
+@pytest.fixture(params=["inside", "outside"])
 def side(request: pytest.FixtureRequest) -> str:
     """Whether requests come from the engine's own client, or from one that shares nothing with it."""
     return request.param

@@ -48,6 +48,9 @@ PROJECT = Path(__file__).parents[2]
 MORTALS = multiprocessing.get_context("forkserver")
 MORTALS.set_forkserver_preload([child.__name__])
 
+# Each point is an OS process that dies, and another one that goes on.
+pytestmark = pytest.mark.share(2)
+
 
 @pytest.fixture
 async def known(dsn: str) -> str:

@@ -1,7 +1,6 @@
 """How long the model-based tests search: HYPOTHESIS_PROFILE=quick (the default, `make test`) or deep.
 
 Rule: quick tries the same examples each time, so that a failure comes from the change; deep tries new ones.
-So it is with ways to run one test and pairs of operations: `make test` takes always the same share of them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _ANY = settings(
     print_blob=True,
 )
 DEEP = os.environ.get("HYPOTHESIS_PROFILE", "quick") == "deep"
-# `make test-matrix` runs all.
+# Every variant of every test, as `make test-matrix` runs them.
 WHOLE = DEEP or os.environ.get("PROGRESSOR_TEST_WHOLE") == "1"
 
 

@@ -98,6 +98,7 @@ async def both_ways(storage: Storage, steps: Sequence[Held], decision: Decision,
     assert told[1] == told[0]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("keeps", [True, False], ids=["keeps the slot", "gives it back"])
 @pytest.mark.parametrize("paused", [False, True], ids=["served", "paused"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -88,6 +88,7 @@ async def told(storage: Storage, step: Held, decision: Decision, *, keeps: bool)
     return saved._replace(continuation=alike(saved.continuation))
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("keeps", [True, False], ids=["keeps the slot", "gives it back"])
 @pytest.mark.parametrize("calls", [0, 2], ids=["no call", "calls wait"])
 @pytest.mark.parametrize("beside", list(BESIDE))
