@@ -49,7 +49,7 @@ MORTALS = multiprocessing.get_context("forkserver")
 MORTALS.set_forkserver_preload([child.__name__])
 
 # Each point is an OS process that dies, and another one that goes on.
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(3)
 
 
 @pytest.fixture

@@ -1097,6 +1097,7 @@ BROWSED: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("wanted", list(BROWSED))
 @pytest.mark.parametrize("name", ["browse_created", "browse_broken", "browse_due"])
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
@@ -1170,6 +1171,7 @@ BESIDE_FULL_GROUPS: dict[str, tuple[dict[str, str], int, int]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", list(BESIDE_FULL_GROUPS))
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
 @pytest.mark.parametrize("filled", [_HELD, _HELD_BY_MANY], ids=["one", "many"])
@@ -1233,6 +1235,7 @@ OVERSEEING: dict[str, tuple[dict[str, str], int, int]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("tenths", [0, 1, 9])
 @pytest.mark.parametrize("name", list(OVERSEEING))
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
