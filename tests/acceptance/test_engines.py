@@ -243,6 +243,7 @@ async def test_schemas_that_cannot_be_stored(
         "init": {"type": "integer"},
         "calls": {"give": nothing, "take": nothing},
         "repair": None,
+        "dry_run": False,
     }
     await served.start(NS, "p", 1)
     await served.call(NS, "p", "take", value)

@@ -137,7 +137,6 @@ WRONG: list[tuple[list[str], str]] = [
     (["--namespace", NS, "--rate", "fast"], "like 50/s"),
     (["--namespace", NS, "{}", "p1"], "no NAMESPACE and PROCESS_ID"),
     (["--namespace", NS, "--timeout", "5"], "no NAMESPACE and PROCESS_ID"),
-    ([NS, "p1", "--dry-run"], "say of which namespace"),
     ([NS], "give NAMESPACE and PROCESS_ID"),
     (["--namespace", NS, "{"], "not JSON"),
     (["--namespace", NS, "{}", "--simple"], "takes no args"),

@@ -42,9 +42,9 @@ def _at(row: Row) -> str:
 async def test_a_query_that_a_route_does_not_know_is_refused(api: httpx.AsyncClient, row: Row) -> None:
     """On every route, by the name of the parameter, before anything is done."""
     await api.post(ORDER, json={"item": "tea"})
-    refused = await api.request(row.method, _at(row) + "?dry_run=true")
-    assert (refused.status_code, refused.json()["field"]) == (400, "dry_run")
-    assert refused.json()["errors"][0]["pointer"] == "/dry_run"
+    refused = await api.request(row.method, _at(row) + "?rehearsal=true")
+    assert (refused.status_code, refused.json()["field"]) == (400, "rehearsal")
+    assert refused.json()["errors"][0]["pointer"] == "/rehearsal"
     assert len((await api.get(f"{ORDER}/trace")).json()["tasks"]) == 1
 
 

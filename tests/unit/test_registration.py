@@ -205,8 +205,9 @@ def test_schemas() -> None:
             "pay": {"args": {"type": "integer"}, "returns": {"type": "string"}},
         },
         "repair": None,
+        "dry_run": False,
     }
-    empty = {"state": None, "init": None, "calls": {}, "repair": None}
+    empty = {"state": None, "init": None, "calls": {}, "repair": None, "dry_run": False}
     assert schemas_of(Namespace("raw", handler=Raw())) == empty
 
 
