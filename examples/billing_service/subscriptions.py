@@ -169,7 +169,7 @@ async def cancel(process: Process[Subscription]) -> None:
     wait(process)
 
 
-@subscriptions.repair
+@subscriptions.repair(dry_run=True)
 async def resume(process: Process[Subscription]) -> None:
     """Go on where a failure broke it; what is still to do is done again, with its key."""
     wait(process)

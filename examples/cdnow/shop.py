@@ -110,7 +110,7 @@ async def go_quiet(process: Process[Customer]) -> None:
     process.metadata["quiet"] = True
 
 
-@shop.repair
+@shop.repair(dry_run=True)
 async def raise_limit(process: Process[Customer], args: Fix) -> None:
     """A customer whose very first purchase broke has no state yet."""
     process.state = process.state or Customer()
