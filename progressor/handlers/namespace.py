@@ -130,25 +130,20 @@ class Namespace(Decorators[StateT]):
                 raise InvalidCall(str(error), field="timer") from None
         if task.task_type.is_timer and (skipped := passed_over(task)) is not None:
             return replace(skipped, response=self.wire.seal(skipped.response or b"", "response", task))
+        if task.is_dry_run and not self.dry_runs:
+            raise InvalidCall(no_dry_runs(self.name), field="namespace")
         if self._handler is not None:
             raw = await self._profile.watched(self._handler.process(task, process))
             return self._timeouts.armed(process, task, checked(raw))
         function = self._function(task)
-        args = function.read_args(self._plain_args(task))
+        plain = plain_args(task, self.wire)
+        args = function.read_args(unguarded(plain) if task.is_dry_run else plain)
         view: WritableProcess[Any] = WritableProcess(
             process.snapshot, task, wire=self.wire, shape=self.shape, draft=Draft()
         )
         answer = function.write_answer(await function.call(view, *args))
         intent = self._timeouts.armed(process, task, view.intent(self.wire.seal(answer, "response", task)))
         return described(intent, answer, process.snapshot, task, self.wire) if task.is_dry_run else intent
-
-    def _plain_args(self, task: Task) -> bytes | None:
-        plain = plain_args(task, self.wire)
-        if not task.is_dry_run:
-            return plain
-        if not self.dry_runs:
-            raise InvalidCall(no_dry_runs(self.name), field="namespace")
-        return unguarded(plain)
 
     def group_of(self, task: Task) -> str | None:
         """Return the group that a process enters with this init; None if it enters none.
