@@ -21,7 +21,7 @@ from progressor.storage.statements import Params, Results, Row, Transaction
 
 _ACTIONS = {"r": "retry", "s": "skip"}
 # Entries of a subscription that are counted.
-_MOST_PARKED = 100_000
+_MOST_PARKED = 10_000
 
 
 class SliceKey(NamedTuple):
@@ -69,7 +69,7 @@ class KnownSubscription(NamedTuple):
     that of the oldest. `is_lost`: the feed has no longer what comes behind its place, so it cannot go on.
 
     `failing_since`, `attempts` and `error` are of what it tries in vain; None, 0 and None if all is well.
-    `parked` counts entries up to 100,000, `parked_processes` the processes of these.
+    `parked` counts entries up to 10,000, `parked_processes` the processes of these.
     """
 
     name: str
