@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import to_json
 
 from progressor.errors import InvalidRequest
+from progressor.errors.wordings import fault_text
 from progressor.inputs import MAX_ID_LENGTH, HistoryRange
 from progressor.model import Event, Metadata, metadata_size
 
@@ -66,7 +67,9 @@ class _Options(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "options"
-            raise InvalidRequest(f"{type(self).__name__}.{where}: {first['msg']}", field=where) from None
+            raise InvalidRequest(
+                f"{type(self).__name__}.{where}: {fault_text(first)}", field=where
+            ) from None
 
 
 class RetryPolicy(_Options):
@@ -177,13 +180,19 @@ class Retention(_Options):
             raise ValueError(f"a number must be from 1 to {_MOST_KEPT:,}")
         return events
 
-    @model_validator(mode="after")
-    def _keys_are_of_tasks(self) -> Self:
-        if self.keys is not None and self.tasks is None:
-            raise ValueError("keys are kept with their tasks: give tasks too")
-        if self.keys is not None and self.tasks is not None and self.keys < self.tasks:
-            raise ValueError("keys are kept with their tasks: at least as long as these")
-        return self
+    @field_validator("keys")
+    @classmethod
+    def _are_of_tasks(cls, keys: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        if keys is None or "tasks" not in info.data:
+            return keys
+        tasks = info.data["tasks"]
+        if tasks is None:
+            raise ValueError(
+                "without a time for tasks all are kept, those with a key too: give tasks a time"
+            )
+        if keys < tasks:
+            raise ValueError("a task with a key must be kept at least as long as one without")
+        return keys
 
     @property
     def is_for_ever(self) -> bool:

@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.http_settings import HttpSettings
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import rule_of
+from progressor.errors.wordings import fault_text
 from progressor.inputs import nearest_names, seconds_or_text
 
 PREFIX = "PROGRESSOR_"
@@ -89,7 +89,7 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
         except ValidationError as error:
             fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
             field = str(fault["loc"][0]).lower()
-            says = _DURATION if fault["type"].startswith("time_delta") else rule_of(fault)
+            says = _DURATION if fault["type"].startswith("time_delta") else fault_text(fault)
             raise InvalidRequest(f"{PREFIX}{field.upper()}: {says}", field=field) from None
 
     @field_validator("*", mode="before")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 # Processes, or requests; above it texts say "more than 1,000".
 _COUNTED = 1000
 
@@ -9,6 +12,12 @@ _COUNTED = 1000
 def named(namespace: str, process_id: str) -> str:
     """Return the name of a process for texts: quoted as a whole, whatever characters its id has."""
     return repr(f"{namespace}/{process_id}")
+
+
+def fault_text(fault: Mapping[str, Any]) -> str:
+    """Return what a fault of a ValidationError says, in the validator's own words."""
+    text: str = fault["msg"]
+    return text.removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
 def counted(number: int) -> str:

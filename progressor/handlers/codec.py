@@ -28,6 +28,7 @@ from progressor.codecs.codec import (
     placed,
 )
 from progressor.errors import InvalidRequest, Undecryptable
+from progressor.errors.wordings import fault_text
 from progressor.model import Event, Metadata
 
 _MAX_DEPTH = 20
@@ -255,15 +256,9 @@ class Shape:
 def faults(error: ValidationError, root: str) -> str:
     """Return the faults of a ValidationError, each with its place and without its value."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    texts = [f"{'.'.join([root, *map(str, fault['loc'])])}: {rule_of(fault)}" for fault in found]
+    texts = [f"{'.'.join([root, *map(str, fault['loc'])])}: {fault_text(fault)}" for fault in found]
     more = [f"and {len(texts) - _MAX_FAULTS} more"] if len(texts) > _MAX_FAULTS else []
     return "; ".join(texts[:_MAX_FAULTS] + more)
-
-
-def rule_of(fault: Mapping[str, Any]) -> str:
-    """Return the rule that a fault of a ValidationError breaks, in the validator's own words."""
-    text: str = fault["msg"]
-    return text.removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
 def first_fault(error: ValidationError, root: str) -> str:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from progressor.calendars import Rule
+from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.function import Function, add_function, names_around, shown_type
 from progressor.handlers.handler_profile import HandlerProfile
@@ -19,7 +20,7 @@ from progressor.handlers.schedules import Doing, Schedule
 from progressor.handlers.served import Served, mark
 from progressor.handlers.timers import TIMER_CALLS, Timeouts
 from progressor.inputs import RESERVED, HistoryRange, check_text, check_timer
-from progressor.model import Task, TaskType, WantedConnection
+from progressor.model import Task, TaskType
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,15 +43,15 @@ _History = HistoryRange | None | _Inherit
 class Decorators(Generic[StateT]):
     """The functions of a namespace, and the decorators that register them: a part of every Namespace."""
 
-    def __init__(self, name: str, *, declared: Any, is_raw: bool) -> None:
+    def __init__(self, name: str, options: NamespaceOptions, *, declared: Any, is_raw: bool) -> None:
         self.name: Final = name
+        self.options: Final = options
         self.is_raw: Final = is_raw
         """True if a raw Handler serves it, in bytes."""
         self._declared = declared
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}
         self._timeouts = Timeouts(name, is_raw=is_raw)
-        self._histories: dict[Function, HistoryRange | None] = {}
         self.dry_runs = False
         """True if its repair handler takes dry runs."""
         self.schedules: Final[dict[str, Schedule]] = {}
@@ -168,10 +169,6 @@ class Decorators(Generic[StateT]):
             raise InvalidRequest(f"namespace {self.name} has two schedules {name!r}", field="name")
         self.schedules[name] = schedule
 
-    def connection_for(self, task: Task) -> WantedConnection | None:
-        """Return the connection that the function of this task asks for, if it asks for one."""
-        return None if (function := self.find(task.task_type, task.name)) is None else function.connection
-
     def serves(self, task: Task) -> bool:
         """Return whether it has the function of a task; a raw handler has them all."""
         if self.find(task.task_type, task.name) is not None:
@@ -227,7 +224,14 @@ class Decorators(Generic[StateT]):
         takes_args = task_type is not TaskType.TIMEOUT
         # Steps of other types are never fused.
         profile = HandlerProfile(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
-        function = Function(target, name=label, takes_args=takes_args, around=around, profile=profile)
+        function = Function(
+            target,
+            name=label,
+            takes_args=takes_args,
+            around=around,
+            profile=profile,
+            history=self.options.history if isinstance(history, _Inherit) else history,
+        )
         if self._declared is not None and not function.fits(self._declared):
             raise InvalidRequest(
                 f"{label} takes a process whose state is {shown_type(function.state)}, "
@@ -250,5 +254,3 @@ class Decorators(Generic[StateT]):
             what = f"namespace {self.name}: {task_type}"
             add_function(self._singles, task_type, function, what=what)
         mark(target, Served(self.name, task_type, name, function.read_answer, self))
-        if not isinstance(history, _Inherit):
-            self._histories[function] = history

@@ -29,6 +29,7 @@ from progressor.handlers.step_connection import (
     with_blocking_connection,
     with_connection,
 )
+from progressor.inputs import HistoryRange
 from progressor.model import WantedConnection
 
 _EMPTY = inspect.Parameter.empty
@@ -52,6 +53,7 @@ class Function:
         "_target",
         "call",
         "connection",
+        "history",
         "name",
         "profile",
         "resources",
@@ -66,8 +68,11 @@ class Function:
         takes_args: bool,
         around: Mapping[str, Any],
         profile: HandlerProfile | None = None,
+        history: HistoryRange | None = None,
     ) -> None:
         self.name = name
+        self.history = history
+        """The range of events to load before it runs; None: no events."""
         self._target, self._is_async = target, is_async(target)
         if not self._is_async and profile is not None and profile.stated:
             raise InvalidRequest(f"{name} is a plain function, which runs in a thread", field="fused")

@@ -79,8 +79,8 @@ class Namespace(Decorators[StateT]):
         group: Group | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(check_namespace(name), declared=state, is_raw=handler is not None)
-        self.options: Final = NamespaceOptions(**options)
+        name, stated = check_namespace(name), NamespaceOptions(**options)
+        super().__init__(name, stated, declared=state, is_raw=handler is not None)
         self._group = check_group(group, self.options, is_raw=self.is_raw)
         self.has_groups: Final = group is not None
         self.rates: Final = Rates(self.options.rate, self.options.group_rate, enters=self.has_groups)
@@ -112,7 +112,6 @@ class Namespace(Decorators[StateT]):
             _singles={key: function(each) for key, each in self._singles.items()},
             _calls={key: function(each) for key, each in self._calls.items()},
             _timeouts=self._timeouts.replaced(function),
-            _histories={function(each): history for each, history in self._histories.items()},
         )
         return changed
 
@@ -130,20 +129,21 @@ class Namespace(Decorators[StateT]):
                 raise InvalidCall(str(error), field="timer") from None
         if task.task_type.is_timer and (skipped := passed_over(task)) is not None:
             return replace(skipped, response=self.wire.seal(skipped.response or b"", "response", task))
-        if task.is_dry_run and not self.dry_runs:
+        is_dry_run = task.is_dry_run
+        if is_dry_run and not self.dry_runs:
             raise InvalidCall(no_dry_runs(self.name), field="namespace")
         if self._handler is not None:
             raw = await self._profile.watched(self._handler.process(task, process))
             return self._timeouts.armed(process, task, checked(raw))
         function = self._function(task)
         plain = plain_args(task, self.wire)
-        args = function.read_args(unguarded(plain) if task.is_dry_run else plain)
+        args = function.read_args(unguarded(plain) if is_dry_run else plain)
         view: WritableProcess[Any] = WritableProcess(
             process.snapshot, task, wire=self.wire, shape=self.shape, draft=Draft()
         )
         answer = function.write_answer(await function.call(view, *args))
         intent = self._timeouts.armed(process, task, view.intent(self.wire.seal(answer, "response", task)))
-        return described(intent, answer, process.snapshot, task, self.wire) if task.is_dry_run else intent
+        return described(intent, answer, process.snapshot, task, self.wire) if is_dry_run else intent
 
     def group_of(self, task: Task) -> str | None:
         """Return the group that a process enters with this init; None if it enters none.
@@ -175,15 +175,12 @@ class Namespace(Decorators[StateT]):
         if self._handler is not None:
             return self._profile if self.options.history is None else None
         function = None if task_type.is_timer else self.find(task_type, name)
-        if function is None or self._histories.get(function, self.options.history) is not None:
-            return None
-        return function.profile
+        return None if function is None or function.history is not None else function.profile
 
     def history_for(self, task: Task) -> HistoryRange | None:
         """Return the range of events to load before this task runs; None: no events."""
         function = self.find(task.task_type, task.name)
-        default = self.options.history
-        return default if function is None else self._histories.get(function, default)
+        return self.options.history if function is None else function.history
 
     def _function(self, task: Task) -> Function:
         function = self.find(task.task_type, task.name)

@@ -32,9 +32,9 @@ class RepeatingWorker(Worker):
 
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
         """Run one task, in two transactions one after the other if its handler runs SQL of its own."""
-        wanted = self._namespace.connection_for(held.task)
-        if self.repeats and wanted is not None:
-            async with self.connections.transaction(wanted, self.deadlines.seconds) as lost:
+        function = self._namespace.find(held.task.task_type, held.task.name)
+        if self.repeats and function is not None and function.connection is not None:
+            async with self.connections.transaction(function.connection, self.deadlines.seconds) as lost:
                 await self._run_and_lose(held, slot, lost)
         return await super().step(held, slot)
 

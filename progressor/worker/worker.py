@@ -140,12 +140,12 @@ class Worker:
         """
         if self._has_groups and held.process.group_no is None and held.task.task_type is TaskType.INIT:
             return await self._enter(held, slot)
-        if not self._namespace.serves(held.task):
+        function = self._namespace.find(held.task.task_type, held.task.name)
+        if function is None and not self._namespace.serves(held.task):
             await self.foreign.leave(held.task)
-        wanted = self._namespace.connection_for(held.task)
-        if wanted is None:
+        if function is None or function.connection is None:
             return await self.end(held, await self.decided(held, slot), slot)
-        async with self.connections.transaction(wanted, self.deadlines.seconds) as own:
+        async with self.connections.transaction(function.connection, self.deadlines.seconds) as own:
             return await self.end(held, await self.decided(held, slot, own), slot, own)
 
     async def _enter(self, held: Claimed, slot: Slot) -> StepResult:

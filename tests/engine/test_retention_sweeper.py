@@ -145,8 +145,8 @@ async def test_bad_input(case: Client | HttpClient) -> None:
     [
         ("tasks", {"tasks": timedelta(minutes=59)}),
         ("tasks", {"tasks": timedelta(days=3651)}),
-        ("options", {"keys": DAY}),
-        ("options", {"tasks": 2 * DAY, "keys": DAY}),
+        ("keys", {"keys": DAY}),
+        ("keys", {"tasks": 2 * DAY, "keys": DAY}),
         ("events", {"events": 0}),
         ("events", {"events": timedelta(minutes=1)}),
         ("event", {"event": 1}),

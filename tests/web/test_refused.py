@@ -76,7 +76,15 @@ FILTERS = [
     (f"bulk/new?namespace={SEEN}&handler={'x' * 300}", "Handler must have 1 to 256 characters"),
     (f"namespaces/{SEEN}/retention?tasks=soon", "Ended tasks must be a duration, such as 90m, 12h or 7d"),
     (f"namespaces/{SEEN}/retention?events={'9' * 5000}", "Events must be a duration"),
-    (f"namespaces/{SEEN}/retention?events=0", "Events: Value error, a number must be from 1"),
+    (f"namespaces/{SEEN}/retention?events=0", "Events: a number must be from 1"),
+    (
+        f"namespaces/{SEEN}/retention?keys=7d",
+        "Those with an idempotency key: without a time for tasks all are kept",
+    ),
+    (
+        f"namespaces/{SEEN}/retention?tasks=9d&keys=7d",
+        "Those with an idempotency key: a task with a key must be kept at least as long",
+    ),
 ]
 
 

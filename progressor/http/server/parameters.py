@@ -25,7 +25,7 @@ from pydantic import (
 from starlette.requests import Request
 
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import rule_of
+from progressor.errors.wordings import fault_text
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import TABLE
@@ -188,7 +188,7 @@ class Parameters:
             values = vars(self.model.model_validate(given))
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
-            faults += ((str(each["loc"][0]), rule_of(each)) for each in found)
+            faults += ((str(each["loc"][0]), fault_text(each)) for each in found)
         if faults:
             raise _refused(faults)
         return values

@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from progressor.handlers.codec import decode, first_fault, rule_of
+from progressor.errors.wordings import fault_text
+from progressor.handlers.codec import decode, first_fault
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.memory import BODY_WEIGHT, IMPORTED_VALUE_BYTES, VALUE_BYTES
 from progressor.http.server.problems import Refusal
@@ -164,7 +165,7 @@ def model_in(request: ApiRequest, body: bytes, model: type[M]) -> M:
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         faults = [
-            {"pointer": "".join(f"/{part}" for part in each["loc"]), "rule": rule_of(each)}
+            {"pointer": "".join(f"/{part}" for part in each["loc"]), "rule": fault_text(each)}
             for each in found[:_MOST_FAULTS]
         ]
         raise Refusal(
