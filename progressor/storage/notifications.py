@@ -131,7 +131,8 @@ class Signals:
         self._on_gap = on_gap
         self._on_follow = on_follow
         self._on_feed = on_feed
-        self._feed_hint: asyncio.TimerHandle | None = None
+        self._feed_hint: asyncio.Handle | None = None
+        self._feed_hint_due = 0.0
         self._feed_hinted_at = 0.0
         # By channel: tasks that another process asked for first, and that are waited for here.
         self._follows: dict[str, set[int]] = {}
@@ -181,7 +182,7 @@ class Signals:
         outgoing, has_any = _Outgoing(), False
         if (
             self._feed_hint is not None
-            and asyncio.get_running_loop().time() > self._feed_hint.when() - _FEED_EARLY
+            and asyncio.get_running_loop().time() > self._feed_hint_due - _FEED_EARLY
         ):
             self._feed_hint.cancel()
             self._say_fed(outgoing)
@@ -228,8 +229,8 @@ class Signals:
         """Hint to readers of the feed that it goes on; what follows within 20 ms is one hint."""
         if self._feed_hint is None:
             loop = asyncio.get_running_loop()
-            due = max(self._feed_hinted_at + _FEED_PAUSE, loop.time())
-            self._feed_hint = loop.call_at(due, watched("notifier", self._hint_feed))
+            self._feed_hint_due = max(self._feed_hinted_at + _FEED_PAUSE, loop.time())
+            self._feed_hint = loop.call_at(self._feed_hint_due, watched("notifier", self._hint_feed))
 
     def _hint_feed(self) -> None:
         self._say_fed(self._outgoing)

@@ -2,16 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from datetime import timedelta
 
 import pytest
+import uvloop
 
 from progressor import outages
 from progressor.loggers import message_of
 from progressor.model import Task, TaskType
-from progressor.storage import notifications
+from progressor.storage import SessionPool, notifications
 from progressor.storage.notifications import Signals
 from progressor.storage.operations import Storage
+from progressor.storage.postgres.pipeline import Hints
 from tests.support import NS, Tables, eventually
 
 ONE, TWO = 1, 2**62 + 1
@@ -104,6 +107,21 @@ async def test_hints_behind_a_transaction(pair: tuple[Heard, Heard], storage: St
     await eventually(lambda: two.wakes == [(NS, "calls")], "heard")
     replies.landed(None)
     await eventually(lambda: two.replies == [3], "heard")
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_hint_of_the_feed_that_is_due_at_once(
+    dsn: str, factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """It leaves with the save of the same turn, on each event loop."""
+
+    async def saved() -> Hints | None:
+        signals = Heard(Storage(SessionPool(dsn, limit=1), patience=timedelta(seconds=1)), dsn, ONE).signals
+        signals.fed()
+        return signals.replies_behind([])
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(saved()) is not None
 
 
 async def test_a_hint_of_the_feed_leaves_behind_a_transaction(
