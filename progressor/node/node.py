@@ -220,6 +220,11 @@ class Node:
         """Return the fields of a log's first line: this release, and the server and its place."""
         return {"version": VERSION, **await self.storage.server()}
 
+    @property
+    def is_closed(self) -> bool:
+        """Return whether it was stopped: nothing of it works any more."""
+        return self._closed
+
     async def stop(self) -> None:
         """Close everything, for good; what was committed stays committed."""
         self._refuse_other_loops(asyncio.get_running_loop())

@@ -12,7 +12,15 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from progressor import Client, Engine, FeedEvent, NonRetryable, Projection, RetryPolicy
+from progressor import (
+    Client,
+    Engine,
+    FeedEvent,
+    NonRetryable,
+    Projection,
+    RetryPolicy,
+    StorageUnavailable,
+)
 from progressor.client.feed import forwarder, subscription
 from progressor.client.feed.slices import OpenSlice
 from progressor.client.feed.subscription import Subscription
@@ -305,3 +313,30 @@ async def test_a_statement_of_sqlalchemy_that_hangs(client: Client, tables: Tabl
     task.cancel()
     await ended(task)
     assert (parked.process_id, parked.attempts) == ("b", 3)
+
+
+async def test_an_outage_that_lasts(
+    client: Client, tables: Tables, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A projection that cannot read for longer than its patience goes on behind it, and is no defect."""
+    projection = Projection("books")
+
+    @projection.on("till")
+    async def see(event: FeedEvent, connection: Any) -> None:
+        await connection.execute("INSERT INTO public.seen VALUES (%s)", [event.process_id])
+
+    read, away = Storage.read_feed, iter([True] * 3)
+
+    async def reads(storage: Storage, *args: Any, **kwargs: Any) -> Any:
+        if next(away, False):
+            raise StorageUnavailable("PostgreSQL did not do it within 30 s")
+        return await read(storage, *args, **kwargs)
+
+    monkeypatch.setattr(Storage, "read_feed", reads)
+    await client.start("till", "a", 1)
+    task = asyncio.create_task(client.project(projection))
+    await eventually(lambda: seen(tables) == ["a"], "the event")
+    assert next(away, None) is None
+    assert "subscription not read, going on" in caplog.text
+    task.cancel()
+    await ended(task)

@@ -21,9 +21,10 @@ from progressor.client.feed.positions import place_of, position_of
 from progressor.client.feed.slices import Checkpoint, OpenSlice, Taken
 from progressor.client.feed.subscription import Subscription
 from progressor.config import RetryPolicy
-from progressor.errors import NonRetryable, SubscriptionLost, Undecryptable
+from progressor.errors import NonRetryable, StorageUnavailable, SubscriptionLost, Undecryptable
 from progressor.loggers import Logger
 from progressor.node.node import Node
+from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage import ActedOn, Doubtful, FeedEntry, Parked, said_by
 from progressor.supervision import Background
 
@@ -34,8 +35,11 @@ _MOST_AT_ONCE = 500
 _MOST_PARKED = 1_000
 # Parked entries that are tried again, read at once.
 _MOST_TRIED = 100
-# Seconds between two looks at what operators want of what is parked.
+# Seconds between two looks at what operators want of what is parked; between two tries in an outage.
 _LOOK = 1.0
+_LINES = OutageLines(
+    "subscription not read, going on", "subscription still not read", "subscription is read again"
+)
 
 _Process = tuple[str, str]
 
@@ -85,20 +89,39 @@ class Forwarder:
         # The processes of each slice of which something is parked.
         self._parked: dict[OpenSlice, set[_Process]] = {}
         self._background = Background(subscription=subscription.name)
+        self._outage = Outage(log, _LINES, subscription=subscription.name)
 
     async def run(self) -> None:
-        """Forward until it is cancelled, or the subscription is removed or cannot be read."""
-        async with self._subscription as subscription:
+        """Forward until it is cancelled, or the subscription is removed or cannot be read.
+
+        Once it has begun, it outlasts outages of PostgreSQL.
+        """
+        has_begun = False
+        while True:
             try:
-                looked = monotonic()
-                async for taken in subscription.taken(most=_MOST_AT_ONCE, within=0.0, idle=_LOOK):
-                    if taken is not None:
-                        await self._forward(taken)
-                    if monotonic() - looked >= _LOOK:
-                        looked = monotonic()
-                        await self._look_at_parked()
-            finally:
-                await self._background.stop()
+                async with self._subscription as subscription:
+                    has_begun = True
+                    self._outage.worked()
+                    await self._go_on(subscription)
+            except StorageUnavailable as error:
+                if not has_begun or self._node.is_closed:
+                    raise
+                self._outage.failed(cause_of(error))
+                await asyncio.sleep(_LOOK)
+
+    async def _go_on(self, subscription: Subscription) -> None:
+        self._parked.clear()
+        self._background = Background(subscription=subscription.name)
+        try:
+            looked = monotonic()
+            async for taken in subscription.taken(most=_MOST_AT_ONCE, within=0.0, idle=_LOOK):
+                if taken is not None:
+                    await self._forward(taken)
+                if monotonic() - looked >= _LOOK:
+                    looked = monotonic()
+                    await self._look_at_parked()
+        finally:
+            await self._background.stop()
 
     async def _forward(self, taken: Taken) -> None:
         """Deliver what came; what fails is left to a task of its own, and holds up its slice alone."""
