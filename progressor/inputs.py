@@ -85,7 +85,11 @@ def _is_count(value: object) -> bool:
 
 def check_namespace(name: object) -> str:
     """Return the name of a namespace; InvalidRequest if it is none."""
-    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > MAX_ID_LENGTH:
+    if not isinstance(name, str):
+        raise InvalidRequest(
+            f"namespace must be the name of one, as text, not {name!r:.80}", field="namespace"
+        )
+    if not _NAMESPACE.fullmatch(name) or len(name) > MAX_ID_LENGTH:
         raise InvalidRequest(
             f"namespace must match [A-Za-z0-9][A-Za-z0-9_.-]* in at most {MAX_ID_LENGTH} characters, "
             f"not {name!r:.80}",

@@ -53,7 +53,8 @@ class BulkRepairing:
         With `redo`, the call or notify that broke a process is run again, once, as by `Client.redo`, when
         the process is repaired, and after it those that were cancelled because it broke. A key that was
         used before for the same bulk returns that bulk. Raise InvalidRequest if the key was used for
-        another bulk, or if `simple` has args, and NamespaceNotFound.
+        another bulk, if `simple` has args, or if the namespace has no repair handler and the repair is not
+        `simple`, and NamespaceNotFound.
         """
         check_bulk_filter(detail_like, handler)
         if simple and args is not None:
@@ -66,6 +67,8 @@ class BulkRepairing:
         )
         asked = [namespace, detail_like, handler, simple, redo, pace, request.request_hash.hex()]
         sealed = await self._dispatcher.sealed(request._replace(process_id=ANY_PROCESS))
+        if not simple:
+            await self._require_repair_handler(namespace)
         made = await self._node.storage.make_bulk(
             NewBulk(
                 namespace=namespace,
@@ -88,6 +91,16 @@ class BulkRepairing:
                 field="idempotency_key",
             )
         return made.bulk
+
+    async def _require_repair_handler(self, namespace: str) -> None:
+        row = await self._node.storage.namespace(namespace)
+        # Workers of older releases do not say whether they have one.
+        if row is not None and not row.options.get("raw") and row.options.get("has_repair") is False:
+            raise InvalidRequest(
+                f"namespace {namespace} has no repair handler: repair simply, or decorate a function with "
+                "@namespace.repair",
+                field="simple",
+            )
 
     async def preview_repair_all(
         self, namespace: str, *, detail_like: str | None = None, handler: str | None = None

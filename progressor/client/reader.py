@@ -276,6 +276,12 @@ class Reader:
         wanted = {"detail_like": detail_like, "handler": handler}
         return await self._node.storage.preview_newest(namespace, **wanted, looks=looks, most=most)
 
+    async def is_dry_run(
+        self, namespace: str, process_id: str, task_id: int, *, fingerprint: str | None
+    ) -> bool:
+        """Return whether a task is the dry run of a repair; raise as `Client.result` if there is none."""
+        return await self._dispatcher.is_dry_run(namespace, process_id, task_id, fingerprint)
+
     async def check_preview(self, namespace: str, *, detail_like: str | None, handler: str | None) -> None:
         """Raise InvalidRequest for a filter that no process could match, and NamespaceNotFound."""
         check_namespace(namespace)

@@ -7,7 +7,7 @@ which knows no dry runs, cannot read them and refuses the request.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,8 +15,20 @@ from pydantic_core import from_json, to_json
 
 from progressor.handlers.codec import Wire, decode_any
 from progressor.messages.message import Message
-from progressor.model import Event, Intent, Metadata, Remove, Snapshot, Task, TaskType
+from progressor.model import (
+    Event,
+    Failure,
+    Intent,
+    Metadata,
+    Outcome,
+    Remove,
+    Snapshot,
+    Success,
+    Task,
+    TaskType,
+)
 from progressor.timers import SetTimer, UnsetTimer
+from progressor.transitions import was_broken_in_init
 
 # No JSON begins with it.
 _GUARD = b"dry_run "
@@ -37,7 +49,8 @@ class DryRun:
 
     `answer` is that of the handler. `state` and `metadata` are those after the step, changed or not;
     `events` those that it would append, `timers` all that would be set then, by name, `messages` those that
-    it would send. `removed`: the process would be removed.
+    it would send. `removed`: the process would be removed. `begins_anew`: its init broke it, so that the
+    init runs anew after the repair, and changes what is shown here.
     """
 
     answer: Any
@@ -47,17 +60,21 @@ class DryRun:
     timers: Mapping[str, DueTimer]
     messages: tuple[Message, ...]
     removed: bool
+    begins_anew: bool = False
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> DryRun:
-        """Return the dry run of its document."""
+        """Return the dry run of its document; what a later release adds to it is left out."""
         timers = {
             name: DueTimer(datetime.fromisoformat(each["at"]), each["remove"])
             for name, each in document["timers"].items()
         }
         events = tuple(Event(each["payload"], each["metadata"]) for each in document["events"])
-        messages = tuple(Message(**each) for each in document["messages"])
-        return cls(**{**document, "timers": timers, "events": events, "messages": messages})
+        messages = tuple(
+            Message(**{name: each[name] for name in _OF_MESSAGES}) for each in document["messages"]
+        )
+        known = {each.name: document[each.name] for each in fields(cls) if each.name in document}
+        return cls(**known | {"timers": timers, "events": events, "messages": messages})
 
     @property
     def document(self) -> dict[str, Any]:
@@ -73,6 +90,7 @@ class DryRun:
             },
             "messages": [{name: getattr(each, name) for name in _OF_MESSAGES} for each in self.messages],
             "removed": self.removed,
+            "begins_anew": self.begins_anew,
         }
 
 
@@ -99,11 +117,31 @@ def no_dry_runs(namespace: str) -> str:
     )
 
 
-def described(intent: Intent, answer: bytes, process: Snapshot, task: Task, wire: Wire) -> Intent:
-    """Return the intent of a dry run: it changes nothing, and answers what this one would change."""
+def described(
+    outcome: Outcome, asked: Outcome, process: Snapshot, task: Task, *, wire: Wire, most: int
+) -> Outcome:
+    """Return the outcome of a dry run: it changes nothing, and answers what the repair would change.
+
+    `asked` is what the handler asked for, `outcome` what would be saved of it, or the failure of that. An
+    answer of more than `most` bytes is a Failure, which says that the repair itself is none.
+    """
+    if not isinstance(outcome, Success) or not isinstance(asked, Success):
+        return outcome
+    data = to_json(_dry_run_of(asked.intent, process, task, wire).document, bytes_mode="base64")
+    if len(data) > most:
+        return Failure(
+            f"ResultTooLarge: what this dry run shows has {len(data):,} bytes, and may have {most:,} "
+            "(max_value_bytes); the repair itself is within its limits",
+            error_types=("ResultTooLarge",),
+            retryable=False,
+        )
+    return Success(Intent(response=wire.seal(data, "response", task)))
+
+
+def _dry_run_of(intent: Intent, process: Snapshot, task: Task, wire: Wire) -> DryRun:
     saved = process.aux_state if intent.aux_state is None else intent.aux_state
-    run = DryRun(
-        answer=decode_any(answer),
+    return DryRun(
+        answer=wire.decode_any(intent.response, "response", task),
         state=wire.decode_any(saved, "state", process),
         metadata=process.metadata if intent.metadata is None else intent.metadata,
         events=tuple(
@@ -112,8 +150,8 @@ def described(intent: Intent, answer: bytes, process: Snapshot, task: Task, wire
         timers=timers_after(intent, process, task),
         messages=tuple(replace(each, args=decode_any(each.args)) for each in intent.messages),
         removed=isinstance(intent.action, Remove),
+        begins_anew=was_broken_in_init(process) and not isinstance(intent.action, Remove),
     )
-    return Intent(response=wire.seal(to_json(run.document), "response", task))
 
 
 def timers_after(intent: Intent, process: Snapshot, task: Task) -> dict[str, DueTimer]:

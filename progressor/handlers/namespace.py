@@ -15,7 +15,7 @@ from progressor.config import NamespaceOptions, Rates
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import RAW, Wire
 from progressor.handlers.decorators import Decorators
-from progressor.handlers.dry_run import described, no_dry_runs, unguarded
+from progressor.handlers.dry_run import no_dry_runs, unguarded
 from progressor.handlers.function import Function
 from progressor.handlers.handler import (
     Group,
@@ -129,8 +129,7 @@ class Namespace(Decorators[StateT]):
                 raise InvalidCall(str(error), field="timer") from None
         if task.task_type.is_timer and (skipped := passed_over(task)) is not None:
             return replace(skipped, response=self.wire.seal(skipped.response or b"", "response", task))
-        is_dry_run = task.is_dry_run
-        if is_dry_run and not self.dry_runs:
+        if (is_dry_run := task.is_dry_run) and not self.dry_runs:
             raise InvalidCall(no_dry_runs(self.name), field="namespace")
         if self._handler is not None:
             raw = await self._profile.watched(self._handler.process(task, process))
@@ -142,8 +141,7 @@ class Namespace(Decorators[StateT]):
             process.snapshot, task, wire=self.wire, shape=self.shape, draft=Draft()
         )
         answer = function.write_answer(await function.call(view, *args))
-        intent = self._timeouts.armed(process, task, view.intent(self.wire.seal(answer, "response", task)))
-        return described(intent, answer, process.snapshot, task, self.wire) if is_dry_run else intent
+        return self._timeouts.armed(process, task, view.intent(self.wire.seal(answer, "response", task)))
 
     def group_of(self, task: Task) -> str | None:
         """Return the group that a process enters with this init; None if it enters none.

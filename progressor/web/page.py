@@ -43,6 +43,8 @@ Endpoint = Callable[..., Awaitable[Response]]
 _RETRY_AFTER = "Retry-After"
 _MOST_BYTES = 1 << 20
 _MOST_FIELDS = 100
+# Of the key of a form, which is drawn with its page.
+_KEY_BYTES, _KEY_LENGTH = 16, 22
 _LEFT = 499
 # A note for the page behind a form: a browser shows it once.
 _NOTE = "progressor_note"
@@ -121,8 +123,7 @@ class PageRequest(ApiRequest):
             problem=problem,
             may=self.may,
             Scope=Scope,
-            # The key of what a form of this page asks: sent twice, it is done once.
-            key=secrets.token_urlsafe(16),
+            key=self._key(problem),
             **values,
         )
         answer = Response(text, problem.status if problem else code, media_type="text/html; charset=utf-8")
@@ -131,6 +132,16 @@ class PageRequest(ApiRequest):
         if _NOTE in self.cookies:
             answer.delete_cookie(_NOTE)
         return answer
+
+    def _key(self, problem: PageProblem | None) -> str:
+        """Return the key of what a form of this page asks: sent twice, it is done once.
+
+        A form that comes back because nobody knows whether it was accepted keeps its own.
+        """
+        given = self.fields.get("key", "")[:_KEY_LENGTH]
+        if problem is not None and problem.may_be_done and len(given) == _KEY_LENGTH:
+            return given
+        return secrets.token_urlsafe(_KEY_BYTES)
 
     def to(self, path: str, note: str | None = None) -> Response:
         """Return the way to another page of the console, where a note is shown once."""

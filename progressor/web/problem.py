@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from progressor.errors import HandlerFailed, NamespaceNotFound, ProcessBroken, ProgressorError
+from progressor.errors import (
+    HandlerFailed,
+    NamespaceNotFound,
+    ProcessBroken,
+    ProgressorError,
+    StorageUnavailable,
+)
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import kind_of
 from progressor.rights import fitting
@@ -20,7 +26,8 @@ from progressor.rights import fitting
 class PageProblem:
     """The reason why a page is not shown, or a form did nothing; `field` names the one that is wrong.
 
-    `label` is what stands beside that field: the page notes it where it shows the field.
+    `label` is what stands beside that field: the page notes it where it shows the field. `may_be_done`: the
+    answer was lost, so that nobody knows whether the form was accepted.
     """
 
     status: HTTPStatus
@@ -28,6 +35,7 @@ class PageProblem:
     detail: str
     field: str | None = None
     label: str | None = None
+    may_be_done: bool = False
 
     @classmethod
     def of(
@@ -44,7 +52,8 @@ class PageProblem:
             detail = f"{kind.title}; what failed is for those with the scope errors:read"
         elif isinstance(error, NamespaceNotFound):
             detail = str(NamespaceNotFound(error.namespace, fitting(namespaces, error.similar)))
-        return cls(kind.status, kind.title, detail, getattr(error, "field", None))
+        may_be_done = isinstance(error, StorageUnavailable)
+        return cls(kind.status, kind.title, detail, getattr(error, "field", None), may_be_done=may_be_done)
 
     def at(self, label: str) -> str:
         """Return the text to show at the wrong field, which has this label from now on."""

@@ -18,6 +18,7 @@ from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable, Undecryptable
 from progressor.handlers.codec import Wire
+from progressor.handlers.dry_run import described
 from progressor.handlers.handler import Handler, InvalidCall, fields_of, handler_of
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
@@ -181,8 +182,11 @@ class Worker:
             began = time.monotonic()
             self.performed += 1
             with nullcontext() if own is None else lending(own.scope):
-                outcome = await perform(self._handler, process, task, self.deadlines)
-            outcome = bounded(self._addresser.addressed(outcome, task), self._options)
+                asked = await perform(self._handler, process, task, self.deadlines)
+            outcome = bounded(self._addresser.addressed(asked, task), self._options)
+            if self._namespace.dry_runs and task.is_dry_run:
+                wire, most = self._namespace.wire, self._options.max_value_bytes
+                outcome = described(outcome, asked, process, task, wire=wire, most=most)
             metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type)
         if running.left_behind is not None:
             # Its handler keeps the slot: another slot takes what comes next on the process.

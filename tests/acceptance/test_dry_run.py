@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,20 +13,24 @@ from pydantic import BaseModel
 from progressor import (
     Client,
     DryRun,
+    Engine,
     HandlerFailed,
     IdempotencyConflict,
     InvalidRequest,
+    Message,
     Namespace,
     Process,
     ProcessNotBroken,
     ProcessNotFound,
     Reject,
     Rejected,
+    RepairConflict,
     Task,
 )
-from progressor.client.dispatch.dispatcher import Dispatcher
+from progressor.client.dispatch import dispatcher
 from tests.acceptance.conftest import MakeClient
 from tests.acceptance.support import until_status
+from tests.support import Tables
 
 NS = "orders"
 DUE = datetime(2040, 1, 31, 9, tzinfo=UTC)
@@ -101,7 +106,7 @@ async def test_it_shows_what_a_repair_would_do_and_changes_nothing(serve: MakeCl
     before = await client.get(NS, "o1")
     run = await client.dry_run_repair(NS, "o1", Mend())
     assert isinstance(run, DryRun)
-    assert (run.answer, run.state, run.removed) == (7, {"total": 7}, False)
+    assert (run.answer, run.state, run.removed, run.begins_anew) == (7, {"total": 7}, False, False)
     assert run.metadata == {"plan": "pro", "mended": True}
     assert [(each.name, each.payload) for each in run.events] == [("mended", {"total": 7})]
     assert {name: each.at for name, each in run.timers.items()} == {
@@ -182,7 +187,7 @@ async def test_a_worker_that_knows_no_dry_runs_refuses_one(
     async def accepts(*_: object) -> None:
         """Accept a dry run that its namespace does not publish, as it did a moment ago."""
 
-    monkeypatch.setattr(Dispatcher, "_require_dry_runs", accepts)
+    monkeypatch.setattr(dispatcher, "require_dry_runs", accepts)
     monkeypatch.setattr(Task, "is_dry_run", False)
     client = await serve(shop.namespace)
     await broken(client)
@@ -227,9 +232,105 @@ async def test_rows_of_the_handler_are_rolled_back(serve: MakeClient, dsn: str) 
     with pytest.raises(HandlerFailed):
         await client.start(NS, "o1")
     run = await client.dry_run_repair(NS, "o1")
-    assert (run.answer, run.state) == ("mended", {"total": 1})
+    assert (run.answer, run.state, run.begins_anew) == ("mended", {"total": 1}, True)
     with psycopg.connect(dsn) as own:
         assert own.execute("SELECT count(*) FROM mends").fetchone() == (0,)
     await client.repair(NS, "o1")
     with psycopg.connect(dsn) as own:
         assert own.execute("SELECT count(*) FROM mends").fetchone() == (1,)
+
+
+async def test_one_that_would_wait_keeps_no_repair_away(serve: MakeClient) -> None:
+    """It is refused in a paused namespace, and where no live worker serves repairs."""
+    client = await serve(Shop().namespace)
+    await broken(client)
+    await client.pause(NS)
+    with pytest.raises(RepairConflict, match="is paused: a dry run would wait"):
+        await client.dry_run_repair(NS, "o1", Mend())
+    await client.resume(NS)
+    await client.simple_repair(NS, "o1")
+
+
+async def test_one_without_a_worker(dsn: str, tables: Tables) -> None:
+    """It is refused, and the process can be repaired without one."""
+    async with Engine(dsn, [Shop().namespace]) as engine:
+        await broken(engine.client)
+    async with Client(dsn) as client:
+        with pytest.raises(RepairConflict, match="no live worker that serves repairs"):
+            await client.dry_run_repair(NS, "o1", Mend())
+        await client.simple_repair(NS, "o1")
+
+
+Doing = Callable[[Process[Order]], object]
+
+
+def _many_events(process: Process[Order]) -> None:
+    for number in range(10_001):
+        process.emit("one", number=number)
+
+
+def _many_messages(process: Process[Order]) -> None:
+    for number in range(101):
+        process.send(NS, f"o{number}", "pay")
+
+
+def _large(process: Process[Order]) -> None:
+    process.metadata["note"] = "x" * 10
+    process.emit("large", text="x" * 5_000_000)
+    process.emit("large", text="y" * 5_000_000)
+
+
+@pytest.mark.parametrize(
+    ("doing", "said"),
+    [(_many_events, "max_step_events"), (_many_messages, "at most 100 messages")],
+)
+async def test_it_has_the_limits_of_the_repair(serve: MakeClient, doing: Doing, said: str) -> None:
+    """What the repair could not save fails its dry run with the same error."""
+    client = await serve(_mended_by(doing))
+    await broken(client)
+    for asked in (client.dry_run_repair(NS, "o1"), client.repair(NS, "o1")):
+        with pytest.raises(HandlerFailed, match=said):
+            await asked
+
+
+async def test_one_that_shows_too_much_says_so(serve: MakeClient) -> None:
+    """It blames its own size, for the repair succeeds."""
+    client = await serve(_mended_by(_large))
+    await broken(client)
+    with pytest.raises(HandlerFailed, match=r"what this dry run shows has .* the repair itself is within"):
+        await client.dry_run_repair(NS, "o1")
+    await client.repair(NS, "o1")
+
+
+def _mended_by(doing: Doing) -> Namespace[Order]:
+    orders = Namespace(NS, state=Order)
+
+    @orders.init
+    async def place(process: Process[Order], total: int) -> None:
+        process.state = Order(total=total)
+
+    @orders.call
+    async def pay(process: Process[Order]) -> None:
+        raise ValueError("the gateway is down")
+
+    @orders.repair(dry_run=True)
+    async def mend(process: Process[Order]) -> bytes:
+        doing(process)
+        return b"\xff\xfe"
+
+    return orders
+
+
+async def test_bytes_that_are_no_text(serve: MakeClient) -> None:
+    """An answer in bytes is shown in base64."""
+    client = await serve(_mended_by(lambda _: None))
+    await broken(client)
+    assert (await client.dry_run_repair(NS, "o1")).answer == "__4="
+
+
+def test_a_document_of_a_later_release() -> None:
+    """What it has besides is left out."""
+    run = DryRun(None, {}, {}, (), {}, (Message(NS, "o1", "pay"),), removed=False)
+    document = run.document | {"later": 1}
+    document["messages"] = [each | {"later": 1} for each in document["messages"]]
+    assert DryRun.of(document) == run

@@ -273,6 +273,8 @@ async def test_missing_handlers(serve: MakeClient) -> None:
     assert "no timeout handler" in ((await client.get("once", "p")).detail or "")
     with pytest.raises(InvalidRequest, match="no repair handler"):
         await client.repair("once", "p")
+    with pytest.raises(InvalidRequest, match="once has no repair handler: repair simply"):
+        await client.repair_all("once")
 
 
 def test_the_tree() -> None:

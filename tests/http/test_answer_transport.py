@@ -84,3 +84,13 @@ async def test_nothing_is_written_to_a_connection_that_closes() -> None:
     wire.close()
     await asyncio.sleep(0)
     assert wire.pieces == []
+
+
+async def test_a_head_alone_can_be_sent_at_once() -> None:
+    """Before what follows it on the connection; and not once more in the next turn."""
+    wire = Wire()
+    answer = answer_on(wire)
+    answer.write(HEAD)
+    answer.flush()
+    await asyncio.sleep(0)
+    assert wire.pieces == [HEAD]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import resource
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -238,3 +239,15 @@ async def test_connections_leave_descriptors_for_the_database(
     assert "fewer connections than are wanted, for the limit of file descriptors is low" in [
         message_of(each) for each in caplog.records
     ]
+
+
+async def test_what_is_no_request_behind_one_without_a_body(
+    dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is answered in its turn, and nothing is logged as a defect."""
+    async with serving(dsn) as api, peer_of(api) as (reader, writer):
+        writer.write(b"HEAD /v1/namespaces HTTP/1.1\r\nHost: x\r\n\r\n\x01\x02\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert await refused_for((reader, writer)) == "malformed"
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

@@ -370,3 +370,19 @@ async def test_a_misspelt_namespace_is_answered_with_those_that_its_caller_sees(
     assert await similar("shop.x", "shop.a") == ["shop.a"]
     assert await similar("shop.x") == []
     assert sorted(await similar("*")) == ["shop.a", "shop.b"]
+
+
+async def test_the_answer_of_a_dry_run_is_for_those_who_may_read_the_state(world: World) -> None:
+    """Its task has a state, events and messages; that of a repair has the handler's answer alone."""
+    await broken(world)
+    process = "/v1/namespaces/shop.a/processes/p1"
+    for query, status in (("?dry_run=true", 403), ("", 200)):
+        receipt = await world.client.trace("shop.a", "p1")
+        done = await world.ask("POST", f"{process}/repairs{query}", "processes:repair", "state:read")
+        assert done.status_code == 200
+        task_id = max(each.task_id for each in await world.client.trace("shop.a", "p1"))
+        assert task_id > receipt[-1].task_id
+        task = f"{process}/tasks/{task_id}"
+        asked = await world.ask("GET", task, "processes:read")
+        assert asked.status_code == status
+        assert (await world.ask("GET", task, "processes:read", "state:read")).status_code == 200

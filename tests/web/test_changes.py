@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from progressor import Engine, HandlerFailed, Namespace, Process
+from progressor import Engine, HandlerFailed, Namespace, Process, StorageUnavailable
 from progressor.schedules import SCHEDULES
 from progressor.web.pages import changes, schedules
 from tests.acceptance.support import until
@@ -357,3 +357,32 @@ async def test_an_answer_that_is_late(operator: Operator, monkeypatch: pytest.Mo
     page = await operator.get("schedules")
     page = await operator.send(page.forms_to("/schedules")[0], "trigger")
     assert page.note == f"{SEEN}/nightly: trigger was accepted, and is under way."
+
+
+async def test_a_call_whose_answer_was_lost(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its form comes back with its own key: sent again, the call is not made a second time."""
+    client = operator.world.client
+    called = type(client).call
+
+    async def lost(*args: Any, **options: Any) -> Any:
+        await called(*args, **options)
+        raise StorageUnavailable("it may still go through")
+
+    page = await operator.get(ONE)
+    before = (await client.get(SEEN, "order-1")).state["paid"]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client), "call", lost)
+        page = await operator.browser.send(page.form("/call", name="pay"), "call", args='{"amount": 7}')
+    assert page.status == 503
+    page = await operator.send(page.form("/call", name="pay"), "call", args='{"amount": 7}')
+    assert page.note == f"pay answered: {before + 7}"
+    assert (await client.get(SEEN, "order-1")).state["paid"] == before + 7
+
+
+async def test_a_form_that_was_refused_has_a_key_of_its_own(operator: Operator) -> None:
+    """For what is sent next may be something else."""
+    page = await operator.get(ONE)
+    form = page.form("/call", name="pay")
+    page = await operator.browser.send(form, "call", args="{")
+    assert page.status == 422
+    assert page.form("/call", name="pay").fields["key"] != form.fields["key"]

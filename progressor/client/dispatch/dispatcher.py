@@ -15,11 +15,11 @@ from typing import Any
 from progressor.client.asks import Timeout
 from progressor.client.dispatch.acceptor import Accepted, Acceptor, standing_of
 from progressor.client.dispatch.acts import act_of_request
+from progressor.client.dispatch.dry_runs import require_dry_runs
 from progressor.client.dispatch.request import redo_request, request_of
 from progressor.client.dispatch.traced import TracedRequest, traced, traced_until_accepted
 from progressor.client.results import Read, Receipt, response_of
 from progressor.errors import (
-    InvalidRequest,
     NamespaceNotFound,
     ProcessNotFound,
     ProgressorError,
@@ -29,7 +29,7 @@ from progressor.errors import (
     TaskNotFound,
 )
 from progressor.handlers.codec import RAW, Wire, require_in_range
-from progressor.handlers.dry_run import guarded, no_dry_runs
+from progressor.handlers.dry_run import guarded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import waiting_for
 from progressor.inputs import (
@@ -127,7 +127,7 @@ class Dispatcher:
         if args is not None and wire is not RAW:
             require_in_range(args, field="args")
         if request.task_type is TaskType.REPAIR and request.name == DRY_RUN:
-            await self._require_dry_runs(request.namespace)
+            await require_dry_runs(self._node, request)
             args = guarded(args)
         if wire.is_coded:
             args = None if args is None else wire.seal(args, "args", request)
@@ -139,11 +139,6 @@ class Dispatcher:
         return request._replace(
             args=args, context=context, reply_to=reply_to, act=act_of_request(self._node, request)
         )
-
-    async def _require_dry_runs(self, namespace: str) -> None:
-        row = await self._node.storage.namespace(namespace)
-        if row is None or not row.schemas.get("dry_run"):
-            raise InvalidRequest(no_dry_runs(namespace), field="namespace")
 
     def seconds(self, timeout: Timeout) -> float:
         """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""
@@ -319,6 +314,13 @@ class Dispatcher:
         """Return the request that runs an ended one again; raise its error if there is no such task."""
         row = await self._task(namespace, process_id, task_id, self.seconds(timeout), fingerprint)
         return redo_request(namespace, process_id, row)
+
+    async def is_dry_run(
+        self, namespace: str, process_id: str, task_id: int, fingerprint: str | None
+    ) -> bool:
+        """Return whether a task is a dry run, whose answer has the state; raise if there is none."""
+        row = await self._task(namespace, process_id, task_id, _LOOK_SECONDS, fingerprint)
+        return row.task_type is TaskType.REPAIR and row.name == DRY_RUN
 
     async def _answer(
         self, process_id: str, task: TaskRef, standing: TaskOutcome | None, until: float

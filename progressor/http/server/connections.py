@@ -143,15 +143,16 @@ class AnswerTransport(asyncio.Transport):
         """Hold what is written first until more is written, or until the next turn of the loop."""
         if self._head is None:
             self._head = bytes(data)
-            self._loop.call_soon(watched("connection", self._send_head))
+            self._loop.call_soon(watched("connection", self.flush))
         elif self._head and len(data) <= _JOINED_BYTES:
             head, self._head = self._head, b""
             self._connection.write(head + data)
         else:
-            self._send_head()
+            self.flush()
             self._connection.write(data)
 
-    def _send_head(self) -> None:
+    def flush(self) -> None:
+        """Write the head if it is held still: an answer without a body has ended."""
         head, self._head = self._head, b""
         if head and not self._connection.is_closing():
             self._connection.write(head)
@@ -160,7 +161,7 @@ class AnswerTransport(asyncio.Transport):
         return self._connection.is_closing()
 
     def close(self) -> None:
-        self._send_head()
+        self.flush()
         self._connection.close()
 
 
@@ -315,6 +316,9 @@ class HttpConnection(HttpToolsProtocol):
         self._place, self._unparsed = _Stage.BETWEEN, 0
 
     def on_response_complete(self) -> None:
+        if isinstance(answer := self.cycle.transport, AnswerTransport):
+            # Before anything that comes behind this answer.
+            answer.flush()
         super().on_response_complete()
         if self.transport.is_closing() or self._is_under_way:
             return

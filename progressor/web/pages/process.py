@@ -81,7 +81,9 @@ async def process_page(
         culprit=None if of_culprit is None else await _task(request, snapshot, of_culprit),
         state=state,
         dry_run=dry_run,
-        change=None if dry_run is None else difference(state or "", pretty(dry_run.state)),
+        change=None
+        if dry_run is None
+        else await asyncio.to_thread(difference, state or "", pretty(dry_run.state)),
         mailbox=await client.mailbox(namespace, process_id),
         **_forms(published),
         is_paused=published.paused,

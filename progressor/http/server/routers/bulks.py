@@ -73,12 +73,12 @@ async def repair_all(request: ApiRequest) -> Response:
         require(request.caller, Scope.PROCESSES_CALL, given.namespace)
     published = await server.publications.of(given.namespace)
     wanted = {"detail_like": given.detail_like, "handler": given.handler}
-    if given.dry_run:
-        found = await server.client.preview_repair_all(given.namespace, **wanted)
-        return bodies.shown(plain(preview_for(request.caller, given.namespace, found)))
     args = bodies.given_value(given, "args", raw=published.is_raw, field="args.")
     if not given.simple:
         await server.publications.check(given.namespace, TaskType.REPAIR, None, args)
+    if given.dry_run:
+        found = await server.client.preview_repair_all(given.namespace, **wanted)
+        return bodies.shown(plain(preview_for(request.caller, given.namespace, found)))
     made = await server.client.repair_all(
         given.namespace,
         args,

@@ -220,10 +220,16 @@ async def result(
     """Answer as its request would be answered: with the answer, or its problem.
 
     `Prefer: wait=N` waits for it. Without the fingerprint a restored server may take another task for it.
+    The answer of a dry run needs the scope `state:read` too.
     """
     server = request.server
     published = await server.publications.of(namespace)
     request.require_acceptable(bodies.answer_type(published))
+    if not request.caller.may(Scope.STATE_READ, namespace) and await server.client.reader.is_dry_run(
+        namespace, process_id, task_id, fingerprint=fingerprint
+    ):
+        # Its answer has the state.
+        require(request.caller, Scope.STATE_READ, namespace)
     try:
         value = await request.waited(
             lambda seconds: server.client.result(
