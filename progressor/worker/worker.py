@@ -185,8 +185,7 @@ class Worker:
                 asked = await perform(self._handler, process, task, self.deadlines)
             outcome = bounded(self._addresser.addressed(asked, task), self._options)
             if self._namespace.dry_runs and task.is_dry_run:
-                wire, most = self._namespace.wire, self._options.max_value_bytes
-                outcome = described(outcome, asked, process, task, wire=wire, most=most)
+                outcome = self._described(outcome, asked, process, task)
             metrics.took(metrics.TASK_PROCESSING, began, task.namespace, task.task_type)
         if running.left_behind is not None:
             # Its handler keeps the slot: another slot takes what comes next on the process.
@@ -199,6 +198,16 @@ class Worker:
             decision = decision._replace(trace=running.trace)
         self._budget.take(slot, decision.size)
         return decision
+
+    def _described(self, outcome: Outcome, asked: Outcome, process: Snapshot, task: Task) -> Outcome:
+        """Return the outcome of a dry run, as `described`; a Failure if a value of it cannot be read."""
+        wire, most = self._namespace.wire, self._options.max_value_bytes
+        try:
+            return described(outcome, asked, process, task, wire=wire, most=most)
+        except Exception as error:
+            # A codec is the user's code.
+            log.exception("dry run cannot be shown", extra=fields_of(task))
+            return failure(error)
 
     def _decide(self, process: Snapshot, task: Task, outcome: Outcome) -> Decision:
         return decide(process, task, outcome, self._policy, feeds=self._feeds)

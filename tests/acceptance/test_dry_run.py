@@ -302,8 +302,34 @@ async def test_one_that_shows_too_much_says_so(serve: MakeClient) -> None:
     await client.repair(NS, "o1")
 
 
-def _mended_by(doing: Doing) -> Namespace[Order]:
-    orders = Namespace(NS, state=Order)
+class _Sealing:
+    """A codec whose values cannot be read any more once `is_lost`."""
+
+    is_lost = False
+
+    def encode(self, plain: bytes) -> bytes:
+        return plain
+
+    def decode(self, stored: bytes) -> bytes:
+        if self.is_lost and b"total" in stored:
+            raise ValueError("the key is lost")
+        return stored
+
+
+async def test_a_state_that_cannot_be_read(serve: MakeClient) -> None:
+    """The dry run fails, though its handler does not read the state; the process takes its repair."""
+    codec = _Sealing()
+    client = await serve(_mended_by(lambda _: None, codec=codec))
+    await broken(client)
+    codec.is_lost = True
+    with pytest.raises(HandlerFailed, match="key is lost"):
+        await client.dry_run_repair(NS, "o1")
+    codec.is_lost = False
+    await client.repair(NS, "o1")
+
+
+def _mended_by(doing: Doing, **options: Any) -> Namespace[Order]:
+    orders = Namespace(NS, state=Order, **options)
 
     @orders.init
     async def place(process: Process[Order], total: int) -> None:
