@@ -182,7 +182,7 @@ class Signals:
         outgoing, has_any = _Outgoing(), False
         if (
             self._feed_hint is not None
-            and asyncio.get_running_loop().time() > self._feed_hint_due - _FEED_EARLY
+            and asyncio.get_running_loop().time() >= self._feed_hint_due - _FEED_EARLY
         ):
             self._feed_hint.cancel()
             self._say_fed(outgoing)
