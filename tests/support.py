@@ -535,20 +535,16 @@ class Tables:
             "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = %s::regclass", (table,)
         ).fetchall()
         chunks = sql.SQL(toast)
-        known = self.connection.execute(
-            sql.SQL("SELECT DISTINCT chunk_id FROM {}").format(chunks)
-        ).fetchall()
+        self.connection.execute(sql.SQL("CREATE TEMP TABLE known AS SELECT * FROM {}").format(chunks))
         yield
-        # Nobody may, but in an ordinary table; and what is deleted can be read until it is vacuumed.
+        # Nobody may, but in an ordinary table; and rows that are deleted are read until they are vacuumed.
         kind = "UPDATE pg_class SET relkind = %s WHERE oid = %s::regclass"
         self.connection.execute("SET allow_system_table_mods = on")
         self.connection.execute(kind, ("r", toast))
-        self.connection.execute(
-            sql.SQL("DELETE FROM {} WHERE chunk_id <> ALL (%s::oid[])").format(chunks),
-            ([chunk_id for (chunk_id,) in known],),
-        )
+        self.connection.execute(sql.SQL("TRUNCATE {}").format(chunks))
+        self.connection.execute(sql.SQL("INSERT INTO {} SELECT * FROM known").format(chunks))
         self.connection.execute(kind, ("t", toast))
-        self.connection.execute(sql.SQL("VACUUM {}").format(sql.Identifier(table)))
+        self.connection.execute("DROP TABLE known")
 
     def set_collector(self) -> None:
         """As a collector's own heartbeat writes it: without it nobody is judged."""

@@ -315,6 +315,36 @@ async def test_a_checkpoint_that_the_feed_has_lost(client: Client, tables: Table
     assert not known.is_lost
 
 
+async def test_a_fail_over_that_a_beat_sees_first(client: Client, tables: Tables, often: None) -> None:
+    """The slice goes on at the older checkpoint by then; the reader is told all the same."""
+
+    def leases() -> list[Any]:
+        return [row["lease"] for row in tables.execute("SELECT lease FROM subscription_slices")]
+
+    await client.start("till", "a")
+    async with client.subscription("ledger", start="beginning", lease_age=LONG) as events:
+        batches = events.batches()
+        (batch,) = await take(batches)
+        await batch.commit()
+        tables.execute("CREATE TABLE public.standby AS SELECT * FROM subscription_slices")
+        await client.call("till", "a", "add")
+        (batch,) = await take(batches)
+        await batch.commit()
+        before = leases()
+        tables.execute(
+            "WITH lost AS (DELETE FROM feed AS f USING feed_head AS h WHERE f.position = h.position), "
+            "back AS (UPDATE feed_head SET position = position - 1) "
+            "UPDATE subscription_slices AS s SET position = b.position, item = b.item, n = b.n, "
+            "mark = b.mark, walk = b.walk, walk_n = b.walk_n FROM public.standby AS b"
+        )
+        await eventually(lambda: leases() != before and events.slices != [], "the slice again")
+        with pytest.raises(FeedTruncated, match="enter it again, to go on behind its checkpoint"):
+            await take(batches)
+    await client.call("till", "a", "add")
+    async with client.subscription("ledger", lease_age=LONG) as events:
+        assert ids(*await take(events.batches())) == [("a", 3)]
+
+
 async def test_a_start_that_the_feed_has_not(client: Client, tables: Tables) -> None:
     """It is refused before a subscription is made or moved: that would be stuck there."""
     await client.start("till", "a", 2)

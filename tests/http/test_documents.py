@@ -338,6 +338,10 @@ def before_call(context, case, kwargs):
     body = {}
     if isinstance(case.body, dict):
         body = case.body = _accepted(case.body)
+    if case.path.endswith("/bulk") and "namespace" in body:
+        # Not every namespace has a repair handler, which alone takes args.
+        body["simple"] = True
+        body.pop("args", None)
     named = body.get("timers") if isinstance(body.get("timers"), dict) else {}
     if named:
         # Together they may be one too many.

@@ -30,7 +30,7 @@ from progressor.errors import (
 from progressor.inputs import check_count
 from progressor.loggers import Logger
 from progressor.node.node import Node
-from progressor.storage import FeedFilter
+from progressor.storage import FeedFilter, FeedPlace
 from progressor.supervision import Background
 
 log = Logger("progressor.subscription")
@@ -108,6 +108,8 @@ class Subscription:
         # delivered a second time beside a commit that is under way. Slices in doubt are given back first.
         self._opened: dict[int, int] = {}
         self._doubtful: set[int] = set()
+        # The checkpoint of a slice that was begun anew because the database has it further back.
+        self._went_back: FeedPlace | None = None
         self._holding = asyncio.Lock()
         self._is_gone = self._is_entered = False
         self._background = Background(subscription=options.name)
@@ -133,6 +135,7 @@ class Subscription:
                 field="slices",
             )
         self._background = Background(subscription=self.name)
+        self._went_back = None
         try:
             await self._hold()
         except BaseException:
@@ -213,6 +216,7 @@ class Subscription:
         while True:
             await self._node.connected()
             self._check_there()
+            await self._check_not_lost()
             looks.look()
             # How far the feed goes, once a slice is read to its end: others that are there need no read.
             reached = None
@@ -282,6 +286,15 @@ class Subscription:
         if self._is_gone:
             raise SubscriptionLost(self.name, "it was removed")
 
+    async def _check_not_lost(self) -> None:
+        """Say that what was read is lost also where the slice goes on at an older checkpoint by now."""
+        place = self._went_back
+        if place is not None:
+            gap = await self._node.storage.feed_gap(place)
+            if gap is not None:
+                raise FeedTruncated(position_of(place), gap, self._advice)
+            self._went_back = None
+
     async def _beat(self) -> None:
         while not self._is_gone:
             await asyncio.sleep(self._options.lease_age.total_seconds() / _BEATS)
@@ -308,8 +321,11 @@ class Subscription:
         )
         self._is_gone = share == 0
         # A database that has lost a commit still has the lease; the rows of a projection went with it.
-        keys = {each.key for each in held if not each.place.is_behind(known.get(each.key, each.place))}
+        back = {each.key for each in held if each.place.is_behind(known.get(each.key, each.place))}
+        keys = {each.key for each in held} - back
         for open_ in self.open_slices:
+            if open_.key in back:
+                self._went_back = known[open_.key]
             if open_.is_lost or open_.key not in keys:
                 self._drop(open_)
         for each in held:
