@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +69,7 @@ def main(
         str, typer.Option("--cpus", help="Where all contestants' processes run, e.g. 0,1.")
     ] = "",
 ) -> None:
-    """Measure the engine beside DBOS, Procrastinate, PgQueuer, Absurd, pgbench, naive form, raw ceiling."""
+    """Measure the engine beside DBOS, Procrastinate, PgQueuer, Absurd, Oban, pgbench, and plain SQL."""
     console = Console(highlight=False)
     if read is not None:
         results = documents.read(read)
@@ -106,10 +106,12 @@ def _measure(
     cpus: list[int],
 ) -> Results:
     others = [name for name in (*BASELINES, *PEERS) if not only or name in only or not _systems(only)]
-    interpreter = None
+    interpreter, peers = None, dict[str, str]()
     if set(others) & set(PEERS):
         console.print("Looking for the peers' environment (made once, takes a minute).")
         interpreter = environment.python()
+        peers = environment.versions(interpreter)
+        others = _installed(others, peers, interpreter, console)
     sizes = Sizes().quick() if quick else Sizes()
     cases = list(_chosen(beside(all_cases(sizes, seconds=seconds), others, interpreter), only))
     if not cases:
@@ -122,8 +124,21 @@ def _measure(
     if tree := environment.tree():
         results.facts["tree"] = tree
     if interpreter is not None:
-        results.facts["peers"] = environment.versions(interpreter)
+        results.facts["peers"] = peers
     return results
+
+
+def _installed(
+    others: list[str], peers: Mapping[str, str], interpreter: Path, console: Console
+) -> list[str]:
+    """Return those that can be measured, and say which cannot."""
+    missing = [name for name in others if name in PEERS and name not in peers]
+    if missing:
+        console.print(
+            f"Not measured, as {interpreter} has no {' and no '.join(missing)}. Oban needs Python 3.12: "
+            "name an interpreter that has it in PROGRESSOR_BENCH_PYTHON."
+        )
+    return [name for name in others if name not in missing]
 
 
 def _systems(only: list[str]) -> set[str]:

@@ -10,13 +10,14 @@ from pathlib import Path
 from progressor.bench.cases import OWN, BenchCase
 from progressor.bench.samples import Results
 
-PEERS = ("dbos", "procrastinate", "pgqueuer", "absurd")
+PEERS = ("dbos", "procrastinate", "pgqueuer", "absurd", "oban")
 BASELINES = ("naive", "ceiling", "pgbench")
 _AT = {
     "dbos": ("chain-1", "chain-200", "start-1", "start-32", "start-200"),
     "procrastinate": ("chain-1", "chain-200", "start-1", "start-32", "start-200"),
     "pgqueuer": ("chain-1", "chain-200", "start-1", "start-32", "start-200"),
     "absurd": ("start-1", "start-32", "start-200"),
+    "oban": ("chain-1", "chain-200", "start-1", "start-32", "start-200"),
     "naive": ("chain-1", "chain-200"),
     "ceiling": ("chain-200",),
     "pgbench": ("chain-200",),

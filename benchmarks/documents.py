@@ -32,6 +32,7 @@ _NAMES = {
     "procrastinate": "Procrastinate",
     "pgqueuer": "PgQueuer",
     "absurd": "Absurd",
+    "oban": "Oban",
     "pgbench": "pgbench -N",
 }
 _ROWS = {

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.contestants import PEERS
+
 _ROOT = Path(__file__).resolve().parents[1]
 _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 _VARIABLE = "PROGRESSOR_BENCH_PYTHON"
@@ -33,14 +35,15 @@ def python() -> Path:
 
 
 def versions(interpreter: Path) -> dict[str, str]:
-    """Which releases of the peers are measured."""
+    """Which releases of the peers are there to be measured: not each one supports this Python."""
     script = (
-        "from importlib.metadata import version\n"
-        "for name in ('dbos', 'procrastinate', 'pgqueuer', 'absurd-sdk'):\n"
-        "    print(name.removesuffix('-sdk'), version(name))"
+        "from importlib.metadata import distributions\n"
+        "for each in distributions():\n"
+        "    print(each.name.removesuffix('-sdk'), each.version)"
     )
     done = subprocess.run([interpreter, "-c", script], capture_output=True, text=True, check=True)
-    return dict(line.split() for line in done.stdout.splitlines())
+    found = dict(line.split() for line in done.stdout.splitlines())
+    return {name: found[name] for name in PEERS if name in found}
 
 
 def tree() -> str | None:

@@ -6,7 +6,7 @@ Rule: every count has a bound, and shows if it reached it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from progressor.config import Retention
@@ -64,6 +64,11 @@ class WaitingRequests:
             return None
         alone = [each.through_in for each in self.deepest if each.through_in is not None]
         return max(timedelta(minutes=self.requests / steps), *alone, timedelta())
+
+    def at_a_standstill(self) -> WaitingRequests:
+        """Return them as they are where no worker runs any: the pace of before tells nothing."""
+        deepest = tuple(replace(each, through_in=None) for each in self.deepest)
+        return replace(self, deepest=deepest)
 
 
 @dataclass(frozen=True, slots=True)

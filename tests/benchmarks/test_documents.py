@@ -66,7 +66,9 @@ def test_a_row_has_each_system_in_a_column(copies: Path) -> None:
     """What was not measured, or what a system does not have, is left empty."""
     documents.update(copies, of_a_run(), [])
     page = (copies / documents.SHORT).read_text(encoding="utf-8")
-    assert "| timer steps, one process | 1,000/s | 1,001/s | 1,002/s | 1,003/s | 1,004/s |\n" in page
+    assert (
+        "| timer steps, one process | 1,000/s | 1,001/s | 1,002/s | 1,003/s | 1,004/s | 1,005/s |\n" in page
+    )
     assert "| calls, one client | 7/s, p50 2.50 ms |  |  |  |  |\n" in page
     assert "| starts, one client |  |  |  |  |  |\n" in page
 

@@ -27,6 +27,8 @@ from tests.support import (
     eventually,
     hold,
     init,
+    request,
+    resume,
     save,
     set_timer,
     start,
@@ -253,6 +255,31 @@ async def test_status(storage: Storage, tables: Tables) -> None:
     assert empty.next_timers == ()
     assert await storage.status("empty") == [empty]
     assert await storage.status("nobody.knows") == []
+
+
+@pytest.mark.parametrize("stands", ["paused", "without a worker"])
+async def test_nobody_knows_when_what_stands_is_through(
+    storage: Storage, tables: Tables, stands: str
+) -> None:
+    """The pace of before says nothing where no worker runs anything."""
+    now = datetime.now(UTC)
+    register(tables)
+    await start(storage, "p1")
+    for _ in range(3):
+        await save(storage, await hold(storage, request(), now=now), resume(), now=now)
+    for _ in range(3):
+        await wait(storage, request(worker_id=None), now=now)
+    tables.set_worker(seen_at=now, lease_age=AGE)
+    tables.execute("UPDATE workers SET steps = jsonb_build_object(%s::text, 30)", NS)
+    (flows,) = await storage.status()
+    assert None not in (flows.through_in, flows.waiting.deepest[0].through_in)
+    if stands == "paused":
+        await storage.set_paused(NS, True)
+    else:
+        tables.execute("DELETE FROM workers")
+    (status,) = await storage.status()
+    assert (status.through_in, status.waiting.deepest[0].through_in) == (None, None)
+    assert status.waiting.requests == 3
 
 
 async def test_counts_stop(storage: Storage, tables: Tables) -> None:

@@ -102,13 +102,15 @@ class Oversight(Mailboxes, Audited):
         }
         rows = await self._transact("status", statements, patience=self._patience)
         backlog, (figures,) = backlog_of(rows["backlog"][0]), rows["namespace_figures"]
-        waiting = await self._waiting_of(rows["waiting"], None)
+        waiting, steps = await self._waiting_of(rows["waiting"], None), known.steps
+        if known.paused or not known.workers:
+            waiting, steps = waiting.at_a_standstill(), 0
         return record_of(
             NamespaceStatus,
             asdict(known) | figures,
             running=running,
             waiting=waiting,
-            through_in=waiting.through_in(known.steps),
+            through_in=waiting.through_in(steps),
             calls=backlog.calls,
             timers=backlog.timers,
             next_timers=tuple(figures["next_timers"]),

@@ -97,4 +97,7 @@ async def _looked(look: Awaitable[T]) -> T:
         async with asyncio.timeout(_LOOK_SECONDS):
             return await look
     except TimeoutError:
-        raise StorageUnavailable("PostgreSQL does not say whether the token holds") from None
+        raise StorageUnavailable(
+            f"PostgreSQL did not answer within {_LOOK_SECONDS:g} s: the token could not be checked, "
+            "and nothing was done"
+        ) from None
