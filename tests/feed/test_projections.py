@@ -19,6 +19,7 @@ from progressor import (
     Client,
     Engine,
     FeedEvent,
+    FeedTruncated,
     InvalidRequest,
     Namespace,
     Process,
@@ -277,6 +278,45 @@ async def test_a_restore_loses_rows_and_their_checkpoint(
         if comes:
             await client.call("till", "a", "add", 4)
         await eventually(lambda: totals(tables) == from_events(tables), "all that the feed has")
+
+
+async def test_it_outlasts_a_fail_over(engine: Engine, tables: Tables) -> None:
+    """A standby that was behind has neither the last row, nor the total, nor the checkpoint behind it."""
+    client = engine.client
+    await client.start("till", "a")
+    with projecting(client, summing()) as running:
+        await client.call("till", "a", "add", 1)
+        await eventually(lambda: totals(tables) == {"a": 1}, "what the standby has")
+        tables.execute(
+            "CREATE TABLE public.backup AS "
+            "SELECT s.*, t.* FROM subscription_slices AS s, public.totals AS t"
+        )
+        await client.call("till", "a", "add", 2)
+        await eventually(lambda: totals(tables) == {"a": 3}, "what is lost")
+        tables.execute(
+            "WITH lost AS (DELETE FROM feed AS f USING feed_head AS h WHERE f.position = h.position), "
+            "back AS (UPDATE feed_head SET position = position - 1), "
+            "t AS (UPDATE public.totals AS t SET total = b.total FROM public.backup AS b) "
+            "UPDATE subscription_slices SET position = b.position, item = b.item, n = b.n, mark = b.mark, "
+            "walk = b.walk, walk_n = b.walk_n FROM public.backup AS b"
+        )
+        await client.call("till", "a", "add", 4)
+        await eventually(lambda: totals(tables) == {"a": 5} or running.done(), "what came since")
+        assert not running.done()
+
+
+async def test_a_checkpoint_that_is_lost_ends_it(engine: Engine, tables: Tables) -> None:
+    """Entered again it would be refused for ever."""
+    client = engine.client
+    await client.start("till", "a")
+    with projecting(client, summing()):
+        await client.call("till", "a", "add", 1)
+        await eventually(lambda: totals(tables) == {"a": 1}, "the checkpoint")
+    tables.execute("UPDATE feed SET appended_at = appended_at + interval '1 second'")
+    await client.call("till", "a", "add", 2)
+    async with asyncio.timeout(30):
+        with pytest.raises(FeedTruncated, match="subscriptions move totals beginning"):
+            await client.project(summing())
 
 
 async def test_it_is_built_anew(engine: Engine, tables: Tables) -> None:

@@ -21,7 +21,13 @@ from progressor.client.feed.positions import place_of, position_of
 from progressor.client.feed.slices import Checkpoint, OpenSlice, Taken
 from progressor.client.feed.subscription import Subscription
 from progressor.config import RetryPolicy
-from progressor.errors import NonRetryable, StorageUnavailable, SubscriptionLost, Undecryptable
+from progressor.errors import (
+    FeedTruncated,
+    NonRetryable,
+    StorageUnavailable,
+    SubscriptionLost,
+    Undecryptable,
+)
 from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.outages import Outage, OutageLines, cause_of
@@ -94,9 +100,9 @@ class Forwarder:
     async def run(self) -> None:
         """Forward until it is cancelled, or the subscription is removed or cannot be read.
 
-        Once it has begun, it outlasts outages of PostgreSQL.
+        Once it has begun, it outlasts outages of PostgreSQL, and a fail-over that loses what was read.
         """
-        has_begun = False
+        has_begun, refused = False, set[str]()
         while True:
             try:
                 async with self._subscription as subscription:
@@ -108,6 +114,13 @@ class Forwarder:
                     raise
                 self._outage.failed(cause_of(error))
                 await asyncio.sleep(_LOOK)
+            except FeedTruncated as error:
+                # Entered again it goes on behind its checkpoint, unless that is lost too.
+                if error.position in refused:
+                    raise
+                refused.add(error.position)
+                where = {"subscription": self._subscription.name, "cause": str(error)}
+                log.warning("subscription is entered again", extra=where)
 
     async def _go_on(self, subscription: Subscription) -> None:
         self._parked.clear()
