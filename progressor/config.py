@@ -360,7 +360,8 @@ class EngineOptions(ConnectionOptions):
         if lease_age is not None and 3 * value > lease_age:
             raise ValueError(
                 f"must be at most a third of lease_age ({lease_age.total_seconds():g} s), "
-                f"not {value.total_seconds():g} s"
+                f"not {value.total_seconds():g} s: raise lease_age to {3 * value.total_seconds():g} s, "
+                "or lower heartbeat_interval"
             )
         return value
 

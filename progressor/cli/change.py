@@ -28,6 +28,7 @@ from progressor.cli.options import (
 )
 from progressor.cli.output import print_bytes, print_json, stdout
 from progressor.cli.question import ask
+from progressor.cli.statuses import status_option
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.texts import visible
@@ -127,7 +128,8 @@ def repair(
         ),
     ] = None,
     status: Annotated[
-        Literal["error"], typer.Option("--status", rich_help_panel=_MANY, help="Only broken processes.")
+        str,
+        status_option("--status", allowed=("error",), rich_help_panel=_MANY, help="Only broken processes."),
     ] = "error",
     detail_like: Annotated[
         str | None,
@@ -269,7 +271,9 @@ def put(
         typer.Option(help='A JSON list of its events, oldest first: [{"name": "opened", "plan": "pro"}].'),
     ] = None,
     metadata: Metadata = None,
-    status: Annotated[Literal["running", "error"], typer.Option()] = "running",
+    status: Annotated[
+        Literal["running", "error"], status_option("--status", allowed=("running", "error"))
+    ] = "running",
     timer_at: Annotated[str | None, typer.Option(help="Due time of its timer, in ISO 8601.")] = None,
     timer_after: Annotated[str | None, typer.Option(help="Time until its timer is due.")] = None,
     json: AsJson = False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
@@ -26,6 +26,7 @@ from progressor.cli.options import (
 )
 from progressor.cli.output import print_json, stderr, stdout
 from progressor.cli.question import ask
+from progressor.cli.statuses import status_option
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import ProcessNotFound
@@ -46,8 +47,7 @@ WithMetadata = Annotated[
     typer.Option("--metadata", show_default=False, help="A JSON object: those whose metadata contains it."),
 ]
 OfStatus = Annotated[
-    Literal["init", "running", "error"] | None,
-    typer.Option("--status", "-s", show_default=False, help="Processes of this status."),
+    str | None, status_option("--status", "-s", show_default=False, help="Processes of this status.")
 ]
 
 

@@ -374,7 +374,14 @@ def read_since(text: str | None) -> datetime | timedelta | None:
     """Return the time, or the duration before now, of `--since`; BadParameter if it is neither."""
     if text is None:
         return None
-    return read_moment(text, "--since") if is_moment(text) else read_duration(text, "--since")
+    try:
+        return read_moment(text, "--since") if is_moment(text) else read_duration(text, "--since")
+    except typer.BadParameter:
+        raise typer.BadParameter(
+            "it must be a time in ISO 8601 (2026-02-28T12:00:00+00:00), or a duration up to now: 90d, 12h, "
+            "30m, seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss",
+            param_hint="--since",
+        ) from None
 
 
 def read_moment(text: str | None, hint: str) -> datetime | None:

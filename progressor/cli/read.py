@@ -20,6 +20,7 @@ from progressor.cli.options import (
 )
 from progressor.cli.output import note, print_json, stdout
 from progressor.cli.question import ask
+from progressor.cli.statuses import status_option
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.handlers.process import Process
@@ -125,7 +126,7 @@ def trace(
 def search(
     *,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
-    status: Annotated[Literal["init", "running", "error"] | None, typer.Option("--status", "-s")] = None,
+    status: Annotated[str | None, status_option("--status", "-s")] = None,
     metadata: Annotated[
         str | None, typer.Option(help="A JSON object: only processes whose metadata contains it.")
     ] = None,

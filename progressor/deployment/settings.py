@@ -90,7 +90,7 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
             fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
             field = str(fault["loc"][0]).lower()
             says = _DURATION if fault["type"].startswith("time_delta") else fault_text(fault)
-            raise InvalidRequest(f"{PREFIX}{field.upper()}: {says}", field=field) from None
+            raise InvalidRequest(f"{variable_of(field)}: {_in_variables(says)}", field=field) from None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -122,7 +122,21 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
         for name in (*own, *lower):
             field = cls.model_fields[name]
             text = " ".join((field.description or "").split())
-            yield Variable(f"{PREFIX}{name.upper()}", _shown(field.default), text)
+            yield Variable(variable_of(name), _shown(field.default), text)
+
+
+def variable_of(field: str) -> str:
+    """Return the variable of a setting."""
+    return f"{PREFIX}{field.upper()}"
+
+
+def _in_variables(says: str) -> str:
+    """Return what an error says with the variables of the settings that it names: lease_age is one."""
+    return re.sub(
+        r"\w+_\w+",
+        lambda name: variable_of(name[0]) if name[0] in Settings.model_fields else name[0],
+        says,
+    )
 
 
 def unknown_variables() -> Iterator[tuple[str, str | None]]:

@@ -59,4 +59,11 @@ def moment_of(text: str, field: str, zone: tzinfo) -> datetime | None:
 
 def since_of(text: str, zone: tzinfo) -> datetime | timedelta | None:
     """Return a moment, or how long ago it is; None for an empty text, InvalidRequest if it is neither."""
-    return moment_of(text, "since", zone) if is_moment(text) else duration_of(text, "since")
+    try:
+        return moment_of(text, "since", zone) if is_moment(text) else duration_of(text, "since")
+    except InvalidRequest:
+        raise InvalidRequest(
+            "since must be a date and a time, such as 2026-01-31T09:00, or a duration up to now, such as "
+            "90m, 12h or 7d",
+            field="since",
+        ) from None

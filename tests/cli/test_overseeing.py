@@ -111,7 +111,9 @@ def test_errors(ask: Ask, order: str) -> None:
     assert ask(*group["show"].split()[1:]).status == 0
     assert ask("errors", "--since", "2100-01-01T00:00:00+00:00") == (0, "", "nothing fails\n")
     assert ask("errors", "--since", "-5").status == 2
-    assert ask("errors", "--since", "lately").status == 2
+    for wrong in ("lately", "2026-02-30"):
+        refused = ask("errors", "--since", wrong)
+        assert (refused.status, "a time in ISO" in refused.err, "90d" in refused.err) == (2, True, True)
     assert ask("errors", "-n", "nobody.knows").status == 1
 
 

@@ -55,7 +55,7 @@ def test_durations(monkeypatch: pytest.MonkeyPatch, text: str, seconds: float) -
         ("STOP_GRACE", "nan", "Input should be a duration"),
         ("STOP_GRACE", "inf", "Input should be a duration"),
         ("LEASE_AGE", "-1", "greater than 0"),
-        ("HEARTBEAT_INTERVAL", "5.1", "must be at most a third of lease_age (15 s), not 5.1 s"),
+        ("HEARTBEAT_INTERVAL", "5.1", "at most a third of PROGRESSOR_LEASE_AGE (15 s), not 5.1 s"),
         ("CONNECTIONS", "1", "greater than or equal to 2"),
         ("METRICS_PORT", "65536", "less than or equal to 65535"),
         ("LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
@@ -71,6 +71,17 @@ def test_an_error_names_the_variable_and_the_rule(
         Settings()
     assert says in str(caught.value)
     assert caught.value.field == name.lower()
+
+
+def test_an_error_of_two_settings_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are spelled in the environment, with what to do; either may be the one that was set."""
+    monkeypatch.setenv("PROGRESSOR_LEASE_AGE", "1")
+    with pytest.raises(InvalidRequest) as caught:
+        Settings()
+    assert str(caught.value) == (
+        "PROGRESSOR_HEARTBEAT_INTERVAL: must be at most a third of PROGRESSOR_LEASE_AGE (1 s), not 3 s: "
+        "raise PROGRESSOR_LEASE_AGE to 9 s, or lower PROGRESSOR_HEARTBEAT_INTERVAL"
+    )
 
 
 def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:

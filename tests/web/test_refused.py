@@ -68,9 +68,12 @@ async def test_what_was_not_shown_is_not_repaired(operator: Operator) -> None:
 
 
 FILTERS = [
-    ("processes?since=soon", "Created within must be a duration, such as 90m, 12h or 7d"),
+    (
+        "processes?since=soon",
+        "Created within must be a date and a time, such as 2026-01-31T09:00, or a duration",
+    ),
     ("processes?metadata=pro", "Metadata must be written as plan=pro"),
-    ("broken?since=soon", "Within must be a duration, such as 90m, 12h or 7d"),
+    ("broken?since=soon", "or a duration up to now, such as 90m, 12h or 7d"),
     ("broken?namespace=a+b", "Namespace must match"),
     ("audit?since=2026-13-01", "Within must be a date and a time, such as 2026-01-31T09:00"),
     (f"bulk/new?namespace={SEEN}&handler={'x' * 300}", "Handler must have 1 to 256 characters"),
