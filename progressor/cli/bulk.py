@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from progressor.bulks import Bulk, BulkPreview, BulkStatus
+from progressor.cli.bulk_checks import Filter, check_args, without_match
 from progressor.cli.failures import REFUSED
 from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, stderr, stdout
@@ -51,15 +52,25 @@ def read_rate(text: str) -> float:
     return float(found[1]) / _SECONDS[found[2]]
 
 
-def preview(settings: Settings, namespace: str, wanted: dict[str, str | None], *, machine: bool) -> None:
+def preview(
+    settings: Settings, namespace: str, args: Any, wanted: Filter, *, simple: bool, machine: bool
+) -> None:
     """Print the broken processes that a bulk would repair, in groups."""
-    found = ask(settings, lambda client: client.preview_repair_all(namespace, **wanted))
+
+    async def look(client: Client) -> tuple[BulkPreview, str | None]:
+        await check_args(client, namespace, args, simple=simple)
+        found = await client.preview_repair_all(namespace, **wanted)
+        return found, None if found.processes else await without_match(client, namespace, wanted)
+
+    found, nothing = ask(settings, look)
     if machine:
         print_json(plain(found), machine=True)
-        return
-    if found.groups:
-        stdout().print(_groups_view(found))
-    stdout().print(_preview_line(found), soft_wrap=True)
+    else:
+        if found.groups:
+            stdout().print(_groups_view(found))
+        stdout().print(_preview_line(found), soft_wrap=True)
+    if nothing is not None:
+        note(nothing)
     pattern = wanted["detail_like"]
     if not found.processes and pattern is not None and "%" not in pattern:
         note(f"the pattern is compared with the whole detail: '%{pattern}%' finds it anywhere in it")
@@ -87,12 +98,28 @@ def _groups_view(found: BulkPreview) -> Listing:
 
 
 def begin(
-    settings: Settings, namespace: str, args: Any, given: dict[str, Any], *, watch: bool, machine: bool
+    settings: Settings,
+    namespace: str,
+    args: Any,
+    wanted: Filter,
+    how: dict[str, Any],
+    *,
+    watch: bool,
+    machine: bool,
 ) -> None:
     """Make a bulk and print it, or watch it until it has ended."""
-    made = ask(settings, lambda client: client.repair_all(namespace, args, **given))
+
+    async def make(client: Client) -> tuple[Bulk, str | None]:
+        await check_args(client, namespace, args, simple=how["simple"])
+        # Looked at before, for afterwards the bulk repairs what matches.
+        nothing = await without_match(client, namespace, wanted)
+        return await client.repair_all(namespace, args, **{**wanted, **how}), nothing
+
+    made, nothing = ask(settings, make)
     number = made.bulk_id
     is_old = made.status is not BulkStatus.RUNNING
+    if nothing is not None and not is_old and not made.begun:
+        note(nothing)
     if is_old:
         note(
             f"bulk {number} was made with this key before: nothing is begun; another key makes another one"

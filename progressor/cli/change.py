@@ -189,14 +189,14 @@ def repair(
             process_id is None and context is None and timeout is None,
             "with --namespace it takes ARGS, no NAMESPACE and PROCESS_ID, --context or --timeout",
         )
-        if dry_run:
-            bulk.preview(settings, of_namespace, wanted, machine=json)
-            return
-        pace = {} if rate is None else {"rate": bulk.read_rate(rate)}
-        how = {"simple": simple, "redo": redo, "idempotency_key": idempotency_key}
         # The first argument is then ARGS, no namespace.
         given = read_json(namespace, "ARGS")
-        bulk.begin(settings, of_namespace, given, {**wanted, **how, **pace}, watch=watch, machine=json)
+        if dry_run:
+            bulk.preview(settings, of_namespace, given, wanted, simple=simple, machine=json)
+            return
+        pace = {} if rate is None else {"rate": bulk.read_rate(rate)}
+        how = {"simple": simple, "redo": redo, "idempotency_key": idempotency_key, **pace}
+        bulk.begin(settings, of_namespace, given, wanted, how, watch=watch, machine=json)
         return
     of_many = any(wanted.values()) or simple or redo or rate is not None or watch
     _refuse(not of_many, "for many processes, say of which namespace")

@@ -14,7 +14,7 @@ from rich.text import Text
 from progressor.cli.options import ASKING, AsJson, read_since, with_settings
 from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
-from progressor.client.failure_groups import FailureGroup
+from progressor.client.failure_groups import FailureGroup, bulk_filter_of, pattern_of
 from progressor.deployment.settings import Settings
 from progressor.http.wire.models import plain
 from progressor.texts import visible
@@ -43,7 +43,9 @@ def errors(
     begin = read_since(since)
     found = ask(settings, lambda client: client.errors(namespace=namespace, since=begin))
     if json:
-        print_json([{**plain(each), "show": show(each)} for each in found], machine=True)
+        print_json(
+            [{**plain(each), "show": show(each), "repair": repair(each)} for each in found], machine=True
+        )
     elif found:
         stdout().print(_view(found), soft_wrap=True)
     else:
@@ -53,6 +55,17 @@ def errors(
 def show(group: FailureGroup) -> str:
     """Return the command that shows the example of a group."""
     return f"progressor trace {group.namespace} {shlex.quote(group.process_id)} --last 5"
+
+
+def repair(group: FailureGroup) -> str | None:
+    """Return the command that shows what a bulk would repair of a group; None for one that is retried."""
+    if group.status != _BROKEN:
+        return None
+    handler, pattern = bulk_filter_of(group.handler), pattern_of(group.message)
+    wanted = [] if handler is None else ["--handler", handler]
+    # A detail may be empty, which no pattern is.
+    wanted += ["--detail-like", pattern] if pattern else []
+    return shlex.join(["progressor", "repair", "--namespace", group.namespace, *wanted, "--dry-run"])
 
 
 def _view(found: Sequence[FailureGroup]) -> RenderableType:
@@ -70,6 +83,8 @@ def _view(found: Sequence[FailureGroup]) -> RenderableType:
         )
         lines.append(Padding(Text(visible(each.message)), (0, 0, 0, 4)))
         lines.append(Padding(Text(visible(show(each)), style="cyan"), (0, 0, 0, 4)))
-    if any(each.status == _BROKEN for each in found):
+    # The largest group is the first.
+    if command := next(filter(None, map(repair, found)), None):
         lines.append(Text("repair one: progressor repair|simple-repair NAMESPACE PROCESS_ID", style="dim"))
+        lines.append(Text(visible(f"repair a group, first without doing it: {command}"), style="dim"))
     return Group(*lines)

@@ -57,8 +57,7 @@ class BulkRepairing:
         `simple`, and NamespaceNotFound.
         """
         check_bulk_filter(detail_like, handler)
-        if simple and args is not None:
-            raise InvalidRequest("a simple repair runs no handler, so it takes no args", field="args")
+        check_bulk_args(args, simple=simple)
         pace = _pace(rate)
         name = SIMPLE_REPAIR if simple else None
         # A request to no process: the bulk runner makes the one to each process from it.
@@ -140,6 +139,12 @@ class BulkRepairing:
         await self._node.connected()
         await self._node.storage.stop_bulk(bulk_id, act=self._node.act(AuditVerb.STOP_BULK))
         return await self.bulk(bulk_id)
+
+
+def check_bulk_args(args: Any, *, simple: bool) -> None:
+    """Raise InvalidRequest for args of a bulk whose repairs run no handler."""
+    if simple and args is not None:
+        raise InvalidRequest("a simple repair runs no handler, so it takes no args", field="args")
 
 
 def _pace(rate: object) -> timedelta:

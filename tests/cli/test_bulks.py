@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from progressor import Client, Engine, HandlerFailed, Namespace, Process
@@ -20,6 +21,10 @@ from progressor.errors import StorageUnavailable
 
 NS = "night.order"
 NOW = datetime(2040, 1, 1, tzinfo=UTC)
+
+
+class Fee(BaseModel):
+    amount: int
 
 
 def orders() -> Namespace:
@@ -149,6 +154,47 @@ def test_what_is_misunderstood(broken: str, args: list[str], says: str) -> None:
     shown = " ".join(run(broken, "repair", *args, status=2).replace("│", " ").split())
     assert says in shown
     assert json.loads(run(broken, "bulks", "--json")) == []
+
+
+async def test_args_are_checked_first(broken: str) -> None:
+    """ARGS that the repair handler does not take are refused, as over HTTP, and with a dry run too."""
+    namespace = orders()
+
+    @namespace.repair
+    async def mend(process: Process, args: Fee) -> None: ...
+
+    wrong = [
+        (('{"amount": "much"}',), "args.amount: "),
+        ((), "args: "),
+        (("7", "--simple"), "takes no args"),
+    ]
+    async with Engine(broken, [namespace], zombie_collector=False):
+        for more, says in wrong:
+            for how in ((), ("--dry-run",), ("--dry-run", "--json")):
+                shown = await asyncio.to_thread(run, broken, "repair", "-n", NS, *more, *how, status=2)
+                assert says in shown
+        assert json.loads(await asyncio.to_thread(run, broken, "bulks", "--json")) == []
+        for how in (("--dry-run",), ()):
+            shown = await asyncio.to_thread(run, broken, "repair", "-n", NS, '{"amount": 7}', *how)
+            assert "repair" in shown
+
+
+@pytest.mark.parametrize("how", [("--dry-run",), ("--simple",), ("--simple", "--json")], ids=" ".join)
+def test_a_filter_that_matches_nothing(broken: str, how: tuple[str, ...]) -> None:
+    """A handler that is misspelled is named, with those that broke something there."""
+    shown = run(broken, "repair", "-n", NS, "--handler", "pya", "--detail-like", "No%", *how)
+    assert "nothing that is broken matches --detail-like No% --handler pya" in shown
+    assert "these broke there: pay (3)" in shown
+    assert "nothing" not in run(broken, "repair", "-n", NS, "--handler", "pay", *how).replace(
+        "nothing was written", ""
+    )
+
+
+async def test_nothing_is_broken(dsn: str) -> None:
+    """A bulk says so."""
+    async with Engine(dsn, [orders()], zombie_collector=False):
+        shown = await asyncio.to_thread(run, dsn, "repair", "-n", NS, "--simple")
+    assert f"no process of {NS} is broken" in shown
 
 
 RATES: dict[str, Any] = {"50/s": 50, "90/m": 1.5, "1/h": 1 / 3600, "0.5/s": 0.5, "7": 7}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from collections.abc import Callable
 from datetime import timedelta
@@ -109,6 +110,9 @@ def test_errors(ask: Ask, order: str) -> None:
     assert f"{group['count']} broken" in shown
     assert group["show"] in shown
     assert ask(*group["show"].split()[1:]).status == 0
+    assert f"first without doing it: {group['repair']}" in shown
+    tried = ask(*shlex.split(group["repair"])[1:], "--json").json
+    assert tried["processes"] == group["count"]
     assert ask("errors", "--since", "2100-01-01T00:00:00+00:00") == (0, "", "nothing fails\n")
     assert ask("errors", "--since", "-5").status == 2
     for wrong in ("lately", "2026-02-30"):

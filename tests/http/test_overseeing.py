@@ -139,6 +139,14 @@ async def test_a_time_that_is_none(api: httpx.AsyncClient, since: str) -> None:
     assert (refused.status_code, refused.json()["field"]) == (400, "since")
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_simple_bulk_takes_no_args(api: httpx.AsyncClient, dry_run: bool) -> None:
+    """A dry run is refused as the bulk is."""
+    body = {"namespace": "shop.order", "simple": True, "args": {"who": "me"}, "dry_run": dry_run}
+    refused = await api.post("/v1/bulk", json=body)
+    assert (refused.status_code, refused.json()["field"]) == (422, "args")
+
+
 async def test_groups(api: httpx.AsyncClient) -> None:
     """Their limits are set and shown; what cannot be a limit is refused."""
     assert (await api.get(f"{NS}/groups")).json() == {"groups": []}

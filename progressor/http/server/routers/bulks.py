@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from progressor.bulks import Bulk
-from progressor.client.bulk_repairs import LEAST_RATE, MOST_RATE
+from progressor.client.bulk_repairs import LEAST_RATE, MOST_RATE, check_bulk_args
 from progressor.errors import BulkNotFound
 from progressor.http.server import bodies, request_body, request_headers
 from progressor.http.server.api_request import ApiRequest
@@ -74,6 +74,7 @@ async def repair_all(request: ApiRequest) -> Response:
     published = await server.publications.of(given.namespace)
     wanted = {"detail_like": given.detail_like, "handler": given.handler}
     args = bodies.given_value(given, "args", raw=published.is_raw, field="args.")
+    check_bulk_args(args, simple=given.simple)
     if not given.simple:
         await server.publications.check(given.namespace, TaskType.REPAIR, None, args)
     if given.dry_run:
