@@ -17,7 +17,8 @@ from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.client.results import Page
 from progressor.deployment.settings import Settings
-from progressor.errors import NamespaceNotFound
+from progressor.errors import NamespaceNotFound, ProcessNotFound, ProgressorError
+from progressor.errors.wordings import named
 from progressor.handlers.process import Process
 from progressor.monitoring import KnownNamespace
 from progressor.schedules import (
@@ -129,8 +130,29 @@ def backfill_schedule(
     print_answer(times if json else None, done, machine=json)
 
 
+class ScheduleNotFound(ProgressorError):
+    """No engine that serves the namespace has ever begun a schedule of this name."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(
+            f"schedule {name} of namespace {namespace} not found; "
+            f"`progressor schedules --namespace {namespace}` lists those that there are"
+        )
+        self.namespace = namespace
+        self.name = name
+
+
 def _ask(settings: Settings, namespace: str, name: str, function: Any, *args: Any) -> Any:
-    return ask(settings, lambda client: client.call(function, f"{namespace}/{name}", *args))
+    """Call a schedule; its errors speak of the schedule, not of the process that it is."""
+    process_id = f"{namespace}/{name}"
+    try:
+        return ask(settings, lambda client: client.call(function, process_id, *args))
+    except (NamespaceNotFound, ProcessNotFound):
+        raise ScheduleNotFound(namespace, name) from None
+    except ProgressorError as error:
+        of_process = f"process {named(SCHEDULES, process_id)}"
+        error.args = (str(error).replace(of_process, f"schedule {name} of namespace {namespace}"),)
+        raise
 
 
 class _Found(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -49,7 +50,11 @@ def test_pause_backfill_and_resume(ask: Ask) -> None:
     assert "paused: audit" in ask(*ON).out
     span = (NS, "yearly", "2019-12-31T00:00Z", "2022-01-01T00:00Z")
     refused = ask("schedules", "backfill", *span)
-    assert (refused.status, "the schedule is paused" in refused.err) == (1, True)
+    assert refused.status == 1
+    assert (
+        f"error: schedule yearly of namespace {NS} refused the request: the schedule is paused"
+        in refused.err
+    )
     assert ask("schedules", "resume", NS, "yearly", "--json").out == "null\n"
     assert ask("schedules", "backfill", *span, "--json").json == [
         "2020-01-01T00:00:00+00:00",
@@ -87,5 +92,11 @@ def test_trigger(ask: Ask) -> None:
 
 def test_what_is_wrong(ask: Ask) -> None:
     """A schedule that is not there, and a text that is no time."""
-    assert "no process 'progressor.schedules/shop.report/nix'" in ask("schedules", "trigger", NS, "nix").err
+    for command in ("pause", "resume", "trigger"):
+        refused = ask("schedules", command, NS, "nix")
+        assert refused.status == 1
+        assert f"error: schedule nix of namespace {NS} not found; `progressor schedules" in refused.err
+        assert "progressor.schedules" not in refused.err
+    refused = ask("schedules", "pause", "no such", "nix", "--json")
+    assert json.loads(refused.err)["error"] == "ScheduleNotFound"
     assert ask("schedules", "backfill", NS, "yearly", "yesterday").status == 2
