@@ -28,6 +28,7 @@ from progressor.cli.options import (
 )
 from progressor.cli.output import print_bytes, print_json, stdout
 from progressor.cli.question import ask
+from progressor.cli.spelling import spelled
 from progressor.cli.statuses import status_option
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
@@ -327,7 +328,8 @@ def _timer(at: str | None, after: str | None) -> SetTimer | None:
     try:
         return SetTimer(at=moment, after=delay)
     except InvalidRequest as error:
-        raise typer.BadParameter(str(error), param_hint="--timer-at") from None
+        text = spelled(str(error), {"at": "--timer-at", "after": "--timer-after"}, field=error.field)
+        raise typer.BadParameter(text, param_hint="--timer-at") from None
 
 
 def print_answer(answer: Any, done: str, *, machine: bool) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import typer
 
 from progressor.cli.output import error_line
+from progressor.cli.spelling import spelled
 from progressor.errors import (
     BulkNotFound,
     HandlerFailed,
@@ -60,13 +61,14 @@ _HINTS: Mapping[type[ProgressorError], str] = {
 }
 
 
-def report(error: ProgressorError, *, machine: bool) -> int:
-    """Print the error on stderr, and return the exit status for it."""
+def report(error: ProgressorError, *, machine: bool, spelling: Mapping[str, str] | None = None) -> int:
+    """Print the error on stderr, its parameters in this spelling, and return the exit status for it."""
+    field = error.field if isinstance(error, InvalidRequest) else None
+    text = without_passwords(spelled(str(error), spelling or {}, field=field))
     if machine:
-        typer.echo(to_json(_fields(error)), err=True)
+        typer.echo(to_json(_fields(error, text)), err=True)
     else:
         hint = _hint(error)
-        text = without_passwords(str(error))
         error_line(f"{text}; {hint}" if hint else text)
     match error:
         case StorageUnavailable(is_denied=True):
@@ -81,9 +83,9 @@ def report(error: ProgressorError, *, machine: bool) -> int:
             return REFUSED
 
 
-def _fields(error: ProgressorError) -> dict[str, object]:
+def _fields(error: ProgressorError, text: str) -> dict[str, object]:
     facts = {name: value for name, value in vars(error).items() if not name.startswith("_")}
-    return {"error": type(error).__name__, "message": without_passwords(str(error)), **facts}
+    return {"error": type(error).__name__, "message": text, **facts}
 
 
 def _hint(error: ProgressorError) -> str:

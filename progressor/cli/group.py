@@ -16,6 +16,7 @@ from progressor.cli import commands
 from progressor.cli.failures import EXIT_STATUS, report
 from progressor.cli.options import MACHINE
 from progressor.cli.output import stdout
+from progressor.cli.spelling import spelling_of
 from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
 
@@ -54,7 +55,9 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except ProgressorError as error:
-            raise typer.Exit(report(error, machine=ctx.meta.get(MACHINE, False))) from None
+            spelling = spelling_of(self.commands[ctx.invoked_subcommand]) if ctx.invoked_subcommand else {}
+            machine = ctx.meta.get(MACHINE, False)
+            raise typer.Exit(report(error, machine=machine, spelling=spelling)) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)

@@ -17,7 +17,7 @@ from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.client.results import Page
 from progressor.deployment.settings import Settings
-from progressor.errors import NamespaceNotFound, ProcessNotFound, ProgressorError
+from progressor.errors import InvalidRequest, NamespaceNotFound, ProcessNotFound, ProgressorError
 from progressor.errors.wordings import named
 from progressor.handlers.process import Process
 from progressor.monitoring import KnownNamespace
@@ -151,7 +151,9 @@ def _ask(settings: Settings, namespace: str, name: str, function: Any, *args: An
         raise ScheduleNotFound(namespace, name) from None
     except ProgressorError as error:
         of_process = f"process {named(SCHEDULES, process_id)}"
-        error.args = (str(error).replace(of_process, f"schedule {name} of namespace {namespace}"),)
+        text = str(error).replace(of_process, f"schedule {name} of namespace {namespace}")
+        is_of_name = isinstance(error, InvalidRequest) and error.field == "process_id"
+        error.args = (text.replace("process_id", "NAMESPACE/NAME", 1) if is_of_name else text,)
         raise
 
 

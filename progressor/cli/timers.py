@@ -23,7 +23,6 @@ from progressor.cli.options import (
 )
 from progressor.cli.question import ask
 from progressor.deployment.settings import Settings
-from progressor.errors import InvalidRequest
 from progressor.texts import visible
 from progressor.timers import SetTimer
 from progressor.timers.recurrence import CatchUp, Drift
@@ -84,21 +83,18 @@ def set_timer(
     if (at is not None and after is not None) or (at, after, every) == (None, None, None):
         raise typer.BadParameter("give one of --at, --after and --every", param_hint="--at")
     moment = read_moment(at, "--at")
-    try:
-        given = SetTimer(
-            at=moment,
-            after=read_duration(after, "--after"),
-            remove=remove,
-            name=timer,
-            every=None if every is None else _every(every, tz, moment),
-            drift=cast("Drift", drift),
-            catch_up=cast("CatchUp", catch_up),
-            within=read_duration(within, "--within"),
-            jitter=read_duration(jitter, "--jitter"),
-            between=None if between is None else _between(between, tz),
-        )
-    except InvalidRequest as error:
-        raise typer.BadParameter(str(error)) from None
+    given = SetTimer(
+        at=moment,
+        after=read_duration(after, "--after"),
+        remove=remove,
+        name=timer,
+        every=None if every is None else _every(every, tz, moment),
+        drift=cast("Drift", drift),
+        catch_up=cast("CatchUp", catch_up),
+        within=read_duration(within, "--within"),
+        jitter=read_duration(jitter, "--jitter"),
+        between=None if between is None else _between(between, tz),
+    )
     seconds = read_duration(timeout, "--timeout")
     members = {each.name: getattr(given, each.name) for each in fields(given)}
     stated = {name: value for name, value in members.items() if name not in ("name", "occurrence")}

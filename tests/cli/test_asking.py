@@ -205,10 +205,10 @@ def test_timers_that_recur(ask: Ask, placed: str, given: list[str], due: str, ru
     [
         (["--every", "0 9 30 2 *"], "day-of-month of cron cannot be '30'"),
         (["--every", "FREQ=DAILY"], "give it"),
-        (["--every", "P1D", "--catch-up", "some"], "catch_up must be"),
+        (["--every", "P1D", "--catch-up", "some"], "--catch-up must be"),
         (["--after", "5", "--between", "8 to 9"], "two times"),
         (["--after", "5", "--between", "08:00-09:00", "--tz", "Mars"], "no time zone 'Mars'"),
-        (["--after", "5", "--within", "5"], "need every="),
+        (["--after", "5", "--within", "5"], "need --every"),
     ],
 )
 def test_rules_that_are_none(ask: Ask, placed: str, wrong: list[str], said: str) -> None:
@@ -518,7 +518,7 @@ def test_no_answer_in_time_may_be_asked_again(ask: Ask, placed: str, tmp_path: P
     wait = ("call", NS, placed, "wait", json.dumps(str(gate)), "--idempotency-key", "w1")
     late = ask(*wait, "--timeout", "0.2")
     assert late.status == 75
-    assert "ask again with idempotency_key='w1'" in late.err
+    assert "ask again with --idempotency-key 'w1'" in late.err
     gate.touch()
     assert ask(*wait).out == '"waited"\n'
 

@@ -164,8 +164,8 @@ async def test_args_are_checked_first(broken: str) -> None:
     async def mend(process: Process, args: Fee) -> None: ...
 
     wrong = [
-        (('{"amount": "much"}',), "args.amount: "),
-        ((), "args: "),
+        (('{"amount": "much"}',), "ARGS.amount: "),
+        ((), "ARGS: "),
         (("7", "--simple"), "takes no args"),
     ]
     async with Engine(broken, [namespace], zombie_collector=False):
