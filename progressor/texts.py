@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from difflib import unified_diff
+from itertools import islice
 from typing import Any
 
 from progressor.monitoring import MOST_COUNTED
 
 # A number of units; a longer time is shown in the next larger unit.
 _ENOUGH = 120
+# Characters of two texts together: comparing takes the square of their lines.
+_MOST_COMPARED = 100_000
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
@@ -35,6 +39,20 @@ def _plain(value: Any) -> Any:
 def shown(value: Any, *, indent: int | None = None) -> str:
     """Return a value as text for people: JSON, or the Python form of bytes (b'…')."""
     return repr(value) if isinstance(value, bytes) else to_json(value, indent=indent)
+
+
+def pretty(value: Any) -> str:
+    """Return a value as text for people: JSON on many lines, or the Python form of bytes."""
+    return visible(shown(value, indent=2), keep_lines=True)
+
+
+def changed_lines(before: str, after: str) -> str:
+    """Return the lines that differ, with their neighbours; a text too long to be compared as it is then."""
+    if len(before) + len(after) > _MOST_COMPARED:
+        return "" if before == after else after
+    lines = unified_diff(before.splitlines(), after.splitlines(), lineterm="")
+    # The first two name files.
+    return "\n".join(islice(lines, 2, None))
 
 
 def visible(text: str, *, keep_lines: bool = False) -> str:

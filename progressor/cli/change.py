@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from progressor.cli import bulk
+from progressor.cli.dry_run import dry_run as run_dry
 from progressor.cli.options import (
     ACTING,
     ASKING,
@@ -208,10 +209,7 @@ def repair(
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout)
     if dry_run:
-        run = ask(settings, lambda client: client.dry_run_repair(namespace, process_id, given, **common))
-        if not json:
-            stdout().print("a repair would do this; nothing is changed", soft_wrap=True)
-        print_json(run.document, machine=json)
+        run_dry(settings, namespace, process_id, given, common, machine=json)
         return
     answer = ask(settings, lambda client: client.repair(namespace, process_id, given, **common))
     print_answer(answer, f"repaired {namespace}/{process_id}", machine=json)

@@ -63,8 +63,7 @@ _HINTS: Mapping[type[ProgressorError], str] = {
 
 def report(error: ProgressorError, *, machine: bool, spelling: Mapping[str, str] | None = None) -> int:
     """Print the error on stderr, its parameters in this spelling, and return the exit status for it."""
-    field = error.field if isinstance(error, InvalidRequest) else None
-    text = without_passwords(spelled(str(error), spelling or {}, field=field))
+    text = without_passwords(_spelled(error, spelling or {}))
     if machine:
         typer.echo(to_json(_fields(error, text)), err=True)
     else:
@@ -81,6 +80,17 @@ def report(error: ProgressorError, *, machine: bool, spelling: Mapping[str, str]
             return WRONG
         case _:
             return REFUSED
+
+
+def _spelled(error: ProgressorError, spelling: Mapping[str, str]) -> str:
+    match error:
+        case InvalidRequest():
+            return spelled(str(error), spelling, field=error.field)
+        case ReplyTimeout() | StorageUnavailable():
+            return spelled(str(error), spelling)
+        case _:
+            # The text of a handler, which is free to write name=.
+            return str(error)
 
 
 def _fields(error: ProgressorError, text: str) -> dict[str, object]:

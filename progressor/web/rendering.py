@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from difflib import unified_diff
 from functools import cache
-from itertools import islice
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,15 +21,13 @@ from progressor.http.wire.models import plain
 from progressor.http.wire.paths import segment_of
 from progressor.messages.message import sent_by
 from progressor.model import Timer
-from progressor.texts import count, duration, rule_text, short, shown, visible
+from progressor.texts import changed_lines, count, duration, pretty, rule_text, short, visible
 from progressor.web.preferences import BrowserPreferences, mark_of
 from progressor.web.static import known_files
 
 # Characters of a value that a page shows at once; the rest is a page of its own.
 LONGEST_VALUE = 8192
 _MOST_BYTES = 2048
-# Characters of two texts together: comparing takes the square of their lines.
-_MOST_COMPARED = 100_000
 _SECOND = 1000
 # A line has two points at least.
 _FEWEST = 2
@@ -88,11 +84,6 @@ def process_path(base: str, namespace: str, process_id: str) -> str:
     return f"{base}processes/{segment_of(namespace)}/{segment_of(process_id)}"
 
 
-def pretty(value: Any) -> str:
-    """Return a value as text for people: JSON on many lines, or the Python form of bytes."""
-    return visible(shown(value, indent=2), keep_lines=True)
-
-
 def rule_of(timer: Timer) -> str | None:
     """Return the rule of a recurring timer on one line; None if it does not recur."""
     if timer.nominal is None:
@@ -107,12 +98,8 @@ def value_text(value: Any) -> str:
 
 
 def difference(before: str, after: str) -> str:
-    """Return the lines that differ, with their neighbours; a text too long to be compared as it is then."""
-    if len(before) + len(after) > _MOST_COMPARED:
-        return "" if before == after else cut(after)
-    lines = unified_diff(before.splitlines(), after.splitlines(), lineterm="")
-    # The first two name files.
-    return cut("\n".join(islice(lines, 2, None)))
+    """Return the lines that differ, cut where they are too long for a page."""
+    return cut(changed_lines(before, after))
 
 
 def cut(text: str) -> str:

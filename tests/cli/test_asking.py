@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from base64 import b64encode
@@ -115,7 +116,10 @@ def test_a_dry_run_of_a_repair(ask: Ask, broken: str) -> None:
     run = ask("repair", NS, broken, '{"who": "postman"}', "--dry-run", "--json")
     assert (run.json["answer"], run.json["events"][0]["payload"]) == ("found by postman", {"by": "postman"})
     shown = ask("repair", NS, broken, '{"who": "postman"}', "--dry-run").out
-    assert shown.startswith("a repair would do this; nothing is changed\n{")
+    assert shown.startswith("a repair would do this; nothing is changed\nanswer  found by postman\n")
+    assert "state  it stays as it is" in shown
+    assert re.search(r'event +payload\s+found +\{"by": "postman"\}', shown)
+    assert "timers after it  none\nmessages  none" in shown
     assert ask("get", NS, broken, "--json").json["status"] == "error"
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from progressor.cli.commands import load
+from progressor.cli.failures import report
 from progressor.cli.spelling import spelled, spelling_of
+from progressor.errors import HandlerFailed
 from tests.cli.conftest import Ended
 
 Ask = Callable[..., Ended]
@@ -47,6 +49,13 @@ def test_a_reply_that_did_not_come(ask: Ask, order: str) -> None:
     late = ask("call", NS, order, "echo", "--timeout", "0.01", "--idempotency-key", "k")
     assert (paused.status, ask("resume", NS).status, late.status) == (0, 0, 75)
     assert "ask again with --idempotency-key 'k'" in late.err
+
+
+def test_what_a_handler_says_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its texts are its own, whatever looks like a keyword in them."""
+    error = HandlerFailed(NS, "o", error="OSError: timeout=5")
+    report(error, machine=False, spelling={"timeout": "--timeout"})
+    assert "OSError: timeout=5" in capsys.readouterr().err
 
 
 TEXTS = [

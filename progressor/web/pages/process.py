@@ -21,10 +21,11 @@ from progressor.inputs import RESERVED, HistoryRange
 from progressor.model import Snapshot
 from progressor.rights import Scope
 from progressor.storage import TaskRow, TraceRange
+from progressor.texts import pretty
 from progressor.web.forms import ArgsForm, repair_form
 from progressor.web.page import PageRequest, Pages, number_of
 from progressor.web.problem import PageProblem
-from progressor.web.rendering import difference, pretty
+from progressor.web.rendering import difference
 
 pages = Pages()
 
