@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Group, RenderableType
@@ -26,7 +27,8 @@ from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
-from progressor.errors import StorageUnavailable
+from progressor.errors import NamespaceNotFound, StorageUnavailable, Undecryptable
+from progressor.http.wire.members import members_for
 from progressor.http.wire.models import plain
 from progressor.texts import duration, short, visible
 
@@ -34,6 +36,8 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 # Seconds between two reads of a bulk that is watched.
 _LOOKS = 0.5
+# Bytes of args that are read to be shown, and the characters of them that people see.
+_MOST_ARGS, _SHORT_ARGS = 65_536, 200
 
 BulkId = Annotated[int, typer.Argument(metavar="BULK", show_default=False, help="Number of the bulk.")]
 Watch = Annotated[
@@ -163,30 +167,60 @@ def bulk(bulk_id: BulkId, *, watch: Watch = False, json: AsJson = False, setting
     if watch:
         _watched(settings, bulk_id, machine=json)
     else:
-        _show(ask(settings, lambda client: client.bulk(bulk_id)), machine=json)
+        _show(*ask(settings, lambda client: _with_args(client, client.bulk(bulk_id))), machine=json)
 
 
 @with_settings(ACTING)
 def stop_bulk(bulk_id: BulkId, *, json: AsJson = False, settings: Settings) -> None:
     """Stop a bulk: it begins no more repairs. Those under way go on; those done stay done."""
-    _show(ask(settings, lambda client: client.stop_bulk(bulk_id)), machine=json)
+    _show(*ask(settings, lambda client: _with_args(client, client.stop_bulk(bulk_id))), machine=json)
 
 
-def _show(bulk: Bulk, *, machine: bool) -> None:
+class _Args(NamedTuple):
+    """The args that a bulk gives: None also if their bytes are too many to be shown."""
+
+    value: Any = None
+    size: int = 0
+
+    @property
+    def text(self) -> str:
+        if self.value is None and self.size > _MOST_ARGS:
+            return f"{self.size:,} bytes"
+        return short(self.value, _SHORT_ARGS)
+
+
+_NO_ARGS = _Args()
+
+
+async def _with_args(client: Client, looks: Awaitable[Bulk]) -> tuple[Bulk, _Args]:
+    bulk = await looks
+    try:
+        given = await client.reader.bulk_args(bulk.namespace, bulk.bulk_id, most=_MOST_ARGS)
+    except (NamespaceNotFound, Undecryptable):
+        # The namespace was retired since, or this client lacks the key: the bulk itself is shown.
+        return bulk, _NO_ARGS
+    return bulk, _Args(*given)
+
+
+def _show(bulk: Bulk, args: _Args, *, machine: bool) -> None:
     if machine:
-        print_json(plain(bulk), machine=True)
+        given = members_for("args", args.value) | {"args_bytes": args.size}
+        print_json(plain(bulk) | given, machine=True)
     else:
-        stdout().print(_view(bulk))
+        stdout().print(_view(bulk, args))
 
 
 def _watched(settings: Settings, bulk_id: int, *, machine: bool) -> None:
     """Watch a bulk to its end, then show it; status 1 if it was stopped, or a repair went wrong."""
     try:
-        ended = ask(settings, lambda client: _until_ended(client, bulk_id, quiet=machine))
+        ended, args = ask(
+            settings,
+            lambda client: _with_args(client, _until_ended(client, bulk_id, quiet=machine)),
+        )
     except KeyboardInterrupt:
         note(f"bulk {bulk_id} goes on: progressor bulk {bulk_id} --watch, progressor stop-bulk {bulk_id}")
         raise
-    _show(ended, machine=machine)
+    _show(ended, args, machine=machine)
     if ended.status is BulkStatus.STOPPED or ended.failed or ended.refused:
         raise typer.Exit(REFUSED)
 
@@ -213,19 +247,20 @@ async def _until_ended(client: Client, bulk_id: int, *, quiet: bool) -> Bulk:
             await asyncio.sleep(_LOOKS)
 
 
-def _view(bulk: Bulk) -> Table:
+def _view(bulk: Bulk, args: _Args = _NO_ARGS) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _lines(bulk):
+    for name, value in _lines(bulk, args):
         table.add_row(name, value)
     return table
 
 
-def _lines(bulk: Bulk) -> list[tuple[str, Text]]:
+def _lines(bulk: Bulk, args: _Args) -> list[tuple[str, Text]]:
     lines = [
         ("bulk", f"{bulk.bulk_id} of {bulk.namespace}, {bulk.status}"),
         ("wanted", _filter(bulk)),
+        *([("args", args.text)] if args.size else []),
         ("broken before", clock(bulk.created_at)),
         ("looked at", f"{bulk.looked_at:,}, {bulk.passed_by:,} passed by"),
         ("begun", f"{bulk.begun:,}, {bulk.under_way:,} under way, at {bulk.rate:g}/s"),

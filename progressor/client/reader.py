@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, get_args
 from progressor.bulks import BulkPreview
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found, not_answered
 from progressor.client.failure_groups import FailureGroup, grouped
+from progressor.codecs.codec import ANY_PROCESS, ValuePlace
 from progressor.errors import HistoryTruncated, InvalidRequest, ProcessNotFound
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace
@@ -30,12 +31,7 @@ from progressor.inputs import (
     check_text,
     names_like,
 )
-from progressor.model import (
-    Event,
-    Metadata,
-    ProcessStatus,
-    Snapshot,
-)
+from progressor.model import Event, Metadata, ProcessStatus, Snapshot
 from progressor.monitoring import Failed, LoadSample
 from progressor.node.node import Node
 from progressor.storage import (
@@ -275,6 +271,12 @@ class Reader:
         await self.check_preview(namespace, detail_like=detail_like, handler=handler)
         wanted = {"detail_like": detail_like, "handler": handler}
         return await self._node.storage.preview_newest(namespace, **wanted, looks=looks, most=most)
+
+    async def bulk_args(self, namespace: str, bulk_id: int, *, most: int) -> tuple[Any, int]:
+        """Return the args of a bulk, None for those of more than `most` bytes; and how many they have."""
+        wire = await self.wire_of(namespace)
+        stored, size = await self._node.storage.bulk_args(bulk_id, most=most)
+        return wire.decode_any(stored, "args", ValuePlace(namespace, ANY_PROCESS, "args")), size
 
     async def is_dry_run(
         self, namespace: str, process_id: str, task_id: int, *, fingerprint: str | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -188,6 +189,29 @@ def test_a_filter_that_matches_nothing(broken: str, how: tuple[str, ...]) -> Non
     assert "nothing" not in run(broken, "repair", "-n", NS, "--handler", "pay", *how).replace(
         "nothing was written", ""
     )
+
+
+async def test_its_args_are_shown(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to a size; a bulk without args shows none."""
+    namespace = orders()
+
+    @namespace.repair
+    async def mend(process: Process, args: Fee) -> None: ...
+
+    async def shown(*args: str) -> str:
+        return await asyncio.to_thread(run, broken, *args)
+
+    async with Engine(broken, [namespace], zombie_collector=False):
+        await shown("repair", "-n", NS, '{"amount": 7}', "--rate", "1/h")
+    assert re.search(r'args +\{"amount": ?7\}', await shown("bulk", "1"))
+    found = json.loads(await shown("bulk", "1", "--json"))
+    assert (found["args"], found["args_bytes"]) == ({"amount": 7}, len(b'{"amount":7}'))
+    monkeypatch.setattr(bulk_module, "_MOST_ARGS", 3)
+    assert "12 bytes" in await shown("bulk", "1")
+    assert json.loads(await shown("bulk", "1", "--json"))["args"] is None
+    assert "12 bytes" in await shown("stop-bulk", "1")
+    await shown("repair", "-n", NS, "--simple")
+    assert "args" not in await shown("bulk", "2")
 
 
 async def test_nothing_is_broken(dsn: str) -> None:

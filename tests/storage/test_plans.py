@@ -114,7 +114,7 @@ OTHER_STATEMENTS = {
     *("set_paused", "known_namespaces", "all_workers", "retire_patience", "bury_patience"),
     # See test_cost_where_many_bulks_have_ended.
     *("stale_bulks", "renew_bulks"),
-    *("make_bulk", "bulk_of_key", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
+    *("make_bulk", "bulk_of_key", "bulk_args", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
     "running_bulks",
     # Settings of a step in the transaction of its handler: they read no table.
     *("constraints", "reset_role", "step_guards", "step_mark"),
@@ -770,6 +770,7 @@ async def bulks(storage: Storage) -> None:
             for again in range(1, 9):
                 await storage.run_bulk(now=late + again * SECOND, most=1)
         await storage.bulk(made.bulk.bulk_id)
+        await storage.bulk_args(made.bulk.bulk_id, most=100)
         await storage.stop_bulk(made.bulk.bulk_id)
     await storage.next_bulk()
     await storage.running_bulks()
@@ -1290,6 +1291,7 @@ async def test_cost_of_deep_mailboxes(
 BULKS: dict[str, dict[str, str]] = {
     "bulks": {"bulk_id": "5", "limit": "1"},
     "bulk_of_key": {"idempotency_key": "'key-5'"},
+    "bulk_args": {"bulk_id": "5", "most": "100"},
     "stop_bulk": {"bulk_id": "5"},
     "next_bulk": {},
     "running_bulks": {},

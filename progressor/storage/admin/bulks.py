@@ -137,6 +137,12 @@ class Bulks(Audited):
         found = await self._preview({**rows[0], "until": bulk.created_at}, looks=_LEFT, groups=0)
         return replace(bulk, left=found.processes, has_more=found.has_more)
 
+    async def bulk_args(self, bulk_id: int, *, most: int) -> tuple[bytes | None, int]:
+        """Return the args of a bulk, None for those of more than `most` bytes; and how many they have."""
+        for row in await self._rows("bulk_args", bulk_id=bulk_id, most=most):
+            return row["args"], row["size"]
+        return None, 0
+
     async def preview_bulk(
         self, namespace: str, *, detail_like: str | None, handler: str | None
     ) -> BulkPreview:
