@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -18,7 +18,7 @@ from progressor.cli.tables import Listing
 from progressor.client.results import TraceEntry
 from progressor.handlers.process import Process
 from progressor.http.wire.models import state_of
-from progressor.model import Event, ProcessStatus, TaskStatus, Timer, TimerStatus
+from progressor.model import Event, ProcessStatus, TaskStatus, TaskType, Timer, TimerStatus
 from progressor.monitoring import Mailbox
 from progressor.texts import rule_text, short, shown, through, visible
 
@@ -108,7 +108,7 @@ def _details(entry: TraceEntry) -> Text:
     """Return the arguments, the answer, the names of the events and the redo of a task."""
     parts: list[Text] = []
     if entry.args is not None:
-        parts.append(Text(short(entry.args)))
+        parts.append(Text(_given(entry)))
     if entry.response is not None:
         parts.append(Text(f"→ {short(entry.response)}"))
     if entry.events:
@@ -125,6 +125,18 @@ def _details(entry: TraceEntry) -> Text:
     if entry.redone_by is not None:
         parts.append(Text(f"redone by task {entry.redone_by}", style="cyan"))
     return Text("  ").join(parts)
+
+
+def _given(entry: TraceEntry) -> str:
+    """Return the arguments; those of a timer that recurs are its rule and the time that it is for."""
+    match entry.args:
+        case {"every": dict(rule), "nominal": str(nominal)} if entry.task_type is TaskType.TIMEOUT:
+            passed = entry.args.get("passed")
+            return f"every {rule_text(rule)}, for {clock(datetime.fromisoformat(nominal))}" + (
+                f", {passed:,} passed over" if passed else ""
+            )
+        case _:
+            return short(entry.args)
 
 
 def _what(entry: TraceEntry) -> str:

@@ -202,6 +202,9 @@ def test_timers_that_recur(ask: Ask, placed: str, given: list[str], due: str, ru
     shown = ask("get", NS, placed).out
     assert (rule or "invoice: timeout due") in shown
     assert ("every" in shown) == (rule is not None)
+    traced = " ".join(ask("trace", NS, placed).out.split())
+    assert (rule or "").partition(",")[0] in traced
+    assert "nominal" not in traced
 
 
 @pytest.mark.parametrize(
