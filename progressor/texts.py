@@ -77,6 +77,15 @@ def rule_text(rule: Mapping[str, Any]) -> str:
     return visible(" ".join(str(value) for value in rule.values() if value is not True))
 
 
+def recurs_text(args: Any) -> str | None:
+    """Return the rule of a recurring timer, by the arguments of its task, on one line; None for others."""
+    match args:
+        case {"every": dict(rule), "nominal": str(), "passed": int(passed)}:
+            return f"every {rule_text(rule)}" + (f", {passed:,} passed over" if passed else "")
+        case _:
+            return None
+
+
 def through(time: timedelta | None, *, at_least: bool) -> str:
     """Return the time that waiting requests will take, as text; `unknown` for None."""
     if time is None:

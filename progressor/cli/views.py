@@ -20,7 +20,7 @@ from progressor.handlers.process import Process
 from progressor.http.wire.models import state_of
 from progressor.model import Event, ProcessStatus, TaskStatus, TaskType, Timer, TimerStatus
 from progressor.monitoring import Mailbox
-from progressor.texts import rule_text, short, shown, through, visible
+from progressor.texts import recurs_text, rule_text, short, shown, through, visible
 
 _STYLES = {
     ProcessStatus.INIT.value: "yellow",
@@ -128,15 +128,11 @@ def _details(entry: TraceEntry) -> Text:
 
 
 def _given(entry: TraceEntry) -> str:
-    """Return the arguments; those of a timer that recurs are its rule and the time that it is for."""
-    match entry.args:
-        case {"every": dict(rule), "nominal": str(nominal)} if entry.task_type is TaskType.TIMEOUT:
-            passed = entry.args.get("passed")
-            return f"every {rule_text(rule)}, for {clock(datetime.fromisoformat(nominal))}" + (
-                f", {passed:,} passed over" if passed else ""
-            )
-        case _:
-            return short(entry.args)
+    """Return the arguments; of a timer that recurs its rule, and the time that it is for."""
+    rule = recurs_text(entry.args) if entry.task_type is TaskType.TIMEOUT else None
+    if rule is None:
+        return short(entry.args)
+    return f"{rule}, for {clock(datetime.fromisoformat(entry.args['nominal']))}"
 
 
 def _what(entry: TraceEntry) -> str:

@@ -16,12 +16,13 @@ from markupsafe import Markup
 
 from progressor.calendars import json_of
 from progressor.client.failure_groups import bulk_filter_of, pattern_of
+from progressor.client.results import TraceEntry
 from progressor.handlers.schedules import schedule_of
 from progressor.http.wire.models import plain
 from progressor.http.wire.paths import segment_of
 from progressor.messages.message import sent_by
-from progressor.model import Timer
-from progressor.texts import changed_lines, count, duration, pretty, rule_text, short, visible
+from progressor.model import TaskType, Timer
+from progressor.texts import changed_lines, count, duration, pretty, recurs_text, rule_text, short, visible
 from progressor.web.preferences import BrowserPreferences, mark_of
 from progressor.web.static import known_files
 
@@ -90,6 +91,12 @@ def rule_of(timer: Timer) -> str | None:
         return None
     known = None if timer.every is None else rule_text(json_of(timer.every))
     return "by a rule of a newer release" if known is None else f"every {known}"
+
+
+def given_text(entry: TraceEntry) -> str:
+    """Return the arguments of a task on one line; of a timer that recurs its rule."""
+    rule = recurs_text(entry.args) if entry.task_type is TaskType.TIMEOUT else None
+    return rule or short(entry.args, 80)
 
 
 def value_text(value: Any) -> str:
@@ -176,6 +183,7 @@ def _templates() -> Environment:
         "visible": lambda text: visible(text, keep_lines=True),
         "segment": segment_of,
         "rule_of": rule_of,
+        "given": given_text,
         "value": value_text,
         "many": many,
         "with_code": with_code,

@@ -153,6 +153,14 @@ async def test_cancel_a_timer(operator: Operator) -> None:
     await operator.only_act("unset_timer", namespace=SEEN, process_id="order-1", reason=REASON)
 
 
+async def test_what_a_recurring_timer_was_set_by(operator: Operator) -> None:
+    """The line of its task tells the rule; all that is stored stands below it."""
+    client = operator.world.client
+    await client.set_timer(SEEN, "order-1", "lapse", every=timedelta(days=2))
+    page = await operator.get(ONE)
+    assert "<summary>every 172800 s</summary>" in page.html
+
+
 async def test_set_a_timer(operator: Operator) -> None:
     """After a time, or at one of the browser's zone; one of the name is replaced."""
     client, browser = operator.world.client, operator.browser
