@@ -38,6 +38,14 @@ INSERT INTO totals (account, total) VALUES (%s, %s)
 ON CONFLICT (account) DO UPDATE SET total = totals.total + excluded.total
 """
 
+# What a restore does: the rows and the checkpoint that a backup has.
+_BACKUP = "CREATE TABLE public.backup AS SELECT s.*, t.* FROM subscription_slices AS s, public.totals AS t"
+_ROWS_BACK = "t AS (UPDATE public.totals AS t SET total = b.total FROM public.backup AS b)"
+_CHECKPOINT_BACK = (
+    "UPDATE subscription_slices SET position = b.position, item = b.item, n = b.n, mark = b.mark, "
+    "walk = b.walk, walk_n = b.walk_n FROM public.backup AS b"
+)
+
 
 @till.init
 async def begin(process: Process[int]) -> None:
@@ -264,17 +272,10 @@ async def test_a_restore_loses_rows_and_their_checkpoint(
     with projecting(client, summing()):
         await client.call("till", "a", "add", 1)
         await eventually(lambda: totals(tables) == {"a": 1}, "what the backup has")
-        tables.execute(
-            "CREATE TABLE public.backup AS "
-            "SELECT s.*, t.* FROM subscription_slices AS s, public.totals AS t"
-        )
+        tables.execute(_BACKUP)
         await client.call("till", "a", "add", 2)
         await eventually(lambda: totals(tables) == {"a": 3}, "what is lost")
-        tables.execute(
-            "WITH t AS (UPDATE public.totals AS t SET total = b.total FROM public.backup AS b) "
-            "UPDATE subscription_slices SET position = b.position, item = b.item, n = b.n, mark = b.mark, "
-            "walk = b.walk, walk_n = b.walk_n FROM public.backup AS b"
-        )
+        tables.execute(f"WITH {_ROWS_BACK} {_CHECKPOINT_BACK}")
         if comes:
             await client.call("till", "a", "add", 4)
         await eventually(lambda: totals(tables) == from_events(tables), "all that the feed has")
@@ -287,18 +288,12 @@ async def test_it_outlasts_a_fail_over(engine: Engine, tables: Tables) -> None:
     with projecting(client, summing()) as running:
         await client.call("till", "a", "add", 1)
         await eventually(lambda: totals(tables) == {"a": 1}, "what the standby has")
-        tables.execute(
-            "CREATE TABLE public.backup AS "
-            "SELECT s.*, t.* FROM subscription_slices AS s, public.totals AS t"
-        )
+        tables.execute(_BACKUP)
         await client.call("till", "a", "add", 2)
         await eventually(lambda: totals(tables) == {"a": 3}, "what is lost")
         tables.execute(
             "WITH lost AS (DELETE FROM feed AS f USING feed_head AS h WHERE f.position = h.position), "
-            "back AS (UPDATE feed_head SET position = position - 1), "
-            "t AS (UPDATE public.totals AS t SET total = b.total FROM public.backup AS b) "
-            "UPDATE subscription_slices SET position = b.position, item = b.item, n = b.n, mark = b.mark, "
-            "walk = b.walk, walk_n = b.walk_n FROM public.backup AS b"
+            f"back AS (UPDATE feed_head SET position = position - 1), {_ROWS_BACK} {_CHECKPOINT_BACK}"
         )
         await client.call("till", "a", "add", 4)
         await eventually(lambda: totals(tables) == {"a": 5} or running.done(), "what came since")

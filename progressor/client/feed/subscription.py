@@ -108,8 +108,8 @@ class Subscription:
         # delivered a second time beside a commit that is under way. Slices in doubt are given back first.
         self._opened: dict[int, int] = {}
         self._doubtful: set[int] = set()
-        # The checkpoint of a slice that was begun anew because the database has it further back.
-        self._went_back: FeedPlace | None = None
+        # The checkpoints of slices that were begun anew because the database has them further back.
+        self._went_back: set[FeedPlace] = set()
         self._holding = asyncio.Lock()
         self._is_gone = self._is_entered = False
         self._background = Background(subscription=options.name)
@@ -135,7 +135,7 @@ class Subscription:
                 field="slices",
             )
         self._background = Background(subscription=self.name)
-        self._went_back = None
+        self._went_back.clear()
         try:
             await self._hold()
         except BaseException:
@@ -288,12 +288,11 @@ class Subscription:
 
     async def _check_not_lost(self) -> None:
         """Say that what was read is lost also where the slice goes on at an older checkpoint by now."""
-        place = self._went_back
-        if place is not None:
+        for place in tuple(self._went_back):
             gap = await self._node.storage.feed_gap(place)
             if gap is not None:
                 raise FeedTruncated(position_of(place), gap, self._advice)
-            self._went_back = None
+            self._went_back.discard(place)
 
     async def _beat(self) -> None:
         while not self._is_gone:
@@ -325,7 +324,7 @@ class Subscription:
         keys = {each.key for each in held} - back
         for open_ in self.open_slices:
             if open_.key in back:
-                self._went_back = known[open_.key]
+                self._went_back.add(known[open_.key])
             if open_.is_lost or open_.key not in keys:
                 self._drop(open_)
         for each in held:
