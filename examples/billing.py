@@ -65,8 +65,8 @@ async def main(dsn: str) -> None:
         except Rejected as rejection:
             print("refused:", rejection.reason)
 
-        await asyncio.sleep(1.5 * MONTH.total_seconds())
-        process = await acme.get()
+        while (process := await acme.get()).state.balance == 100:  # until the timer has fired
+            await asyncio.sleep(0.1)
         print("a month later:", process.state.balance)
         print("history:", ", ".join(f"{event.event_id} {event.name}" for event in process.history))
         await acme.remove()  # so that the next run begins anew

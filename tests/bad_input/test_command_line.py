@@ -73,10 +73,10 @@ def test_start(
 
 
 def test_ten_megabytes_from_a_file(world: World, tmp_path: Path) -> None:
-    """Too large a file is refused by the limit's name."""
+    """Too large a file is refused by the name of the limit's variable."""
     path = tmp_path / "args.json"
     path.write_text(json.dumps("x" * 10_000_000))
     result = CliRunner().invoke(app, ["start", "--json", NS, "p", f"@{path}"])
     assert result.exit_code == 2
     assert json.loads(result.stderr)["field"] == "args"
-    assert "max_value_bytes" in result.stderr
+    assert "PROGRESSOR_MAX_VALUE_BYTES" in result.stderr
