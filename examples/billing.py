@@ -65,9 +65,11 @@ async def main(dsn: str) -> None:
         except Rejected as rejection:
             print("refused:", rejection.reason)
 
-        while (process := await acme.get()).state.balance == 100:  # until the timer has fired
-            await asyncio.sleep(0.1)
-        print("a month later:", process.state.balance)
+        async for change in acme.watch(state=True):
+            if change.state.balance < 100:
+                print("a month later:", change.state.balance)
+                break
+        process = await acme.get()
         print("history:", ", ".join(f"{event.event_id} {event.name}" for event in process.history))
         await acme.remove()  # so that the next run begins anew
 
