@@ -164,7 +164,7 @@ async def _carry(session: Session, row: Row, rate: float, *, waits: bool) -> Swe
     done = Round(walk, is_over=True)
     if not policy.is_for_ever:
         bounds = bounds_of(policy, walk.began_at or walk.now)
-        done = await run_round(session, walk, bounds, waits=waits)
+        done = await run_round(session, walk, bounds, rate=rate, waits=waits)
     await session.transact({"note_sweep": note_of(done, policy, is_first, rate)})
     return Swept(walk.namespace, done.tasks, done.events, done.is_over, fault)
 

@@ -3,7 +3,8 @@
 Rule: a look is bounded in rows and comes before the locks. A round goes on behind what the last one has
 seen, in the middle of a process too: rows that were deleted are not read again before they are vacuumed.
 A round waits for its first process alone, briefly and with no other one locked. It ends before the next
-that a step holds, which is then the first of the next round.
+that a step holds, which is then the first of the next round. It is small where the walk is slow: ten short
+rounds a second hold up a step beside them for less than a long one does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from progressor.storage.statements import Params, Row, Transaction
 
 # One round, at most: what it looks at of processes and tasks, what it locks, what it deletes of each table.
 _LOOKS, _READS, _HELD, _ROWS, _BYTES = 500, 2_000, 100, 1000, 4 << 20
+# A round deletes, and looks at processes for, a tenth of what a walk deletes in a second, but so many rows.
+_PART, _LEAST = 0.1, 100
 # How long a round waits for its first process: through a slow commit. A process that is held for longer is
 # left to the next walk. Below a second, at which PostgreSQL looks for a deadlock.
 _PATIENCE = "500ms"
@@ -92,6 +95,8 @@ class OldRows:
     seen: Sequence[_Old]
     stop: _Stop
     reads: int
+    are_all: bool
+    """True if there is no process behind those that it has seen."""
 
     @property
     def old(self) -> list[int]:
@@ -103,7 +108,7 @@ class OldRows:
     def is_last(self) -> bool:
         """True if the walk has no more processes."""
         is_whole = self.stop.behind is None and self.stop.place == len(self.seen) - 1
-        return is_whole and len(self.seen) < _LOOKS
+        return is_whole and self.are_all
 
     @property
     def behind(self) -> Walk:
@@ -123,23 +128,25 @@ class OldRows:
         return [self.seen[place] for place in self.old]
 
 
-async def run_round(session: Session, walk: Walk, bounds: Params, *, waits: bool) -> Round:
+async def run_round(session: Session, walk: Walk, bounds: Params, *, rate: float, waits: bool) -> Round:
     """Delete what is old of the next processes, and return how far the walk came.
 
-    Without `waits` it passes by the first process if a step holds it. Else LockNotAvailable may come of it,
-    which ends the transaction.
+    `rate` is that of the walk, in rows a second. Without `waits` it passes by the first process if a step
+    holds it. Else LockNotAvailable may come of it, which ends the transaction.
     """
-    return await delete(session, await look(session, walk, bounds), bounds, waits=waits)
+    found = await look(session, walk, bounds, most=max(_LEAST, round(rate * _PART)))
+    return await delete(session, found, bounds, waits=waits)
 
 
-async def look(session: Session, walk: Walk, bounds: Params) -> OldRows:
-    """Look at the next processes of a walk, and lock nothing."""
+async def look(session: Session, walk: Walk, bounds: Params, *, most: int = _ROWS) -> OldRows:
+    """Look at the next processes of a walk, and lock nothing; find at most so many rows of each table."""
     at, no = walk.cursor_at or _LONG_AGO, walk.cursor_no
-    page = {"namespace_no": walk.namespace_no, "cursor_at": at, "cursor_no": no, "looks": _LOOKS}
+    looks, most = min(_LOOKS, most), min(_ROWS, most)
+    page = {"namespace_no": walk.namespace_no, "cursor_at": at, "cursor_no": no, "looks": looks}
     rows = (await session.transact({"look_sweep": page}))["look_sweep"]
     seen = [_Old(row, behind=_behind(walk, row)) for row in rows]
-    stop, reads = await _look(session, seen, bounds)
-    return OldRows(walk, seen, stop, len(seen) + reads)
+    stop, reads = await _look(session, seen, {**bounds, "rows": most, "bytes": _BYTES})
+    return OldRows(walk, seen, stop, len(seen) + reads, are_all=len(seen) < looks)
 
 
 async def delete(
@@ -215,20 +222,16 @@ def _tasks_of(free: Sequence[_Old], bounds: Params) -> Params:
         "corrupted_by": bigints([each.row["corrupted_by"] for each in free]),
         "behind": bigints([each.behind for each in free]),
         "reads": _READS,
-        "rows": _ROWS,
-        "bytes": _BYTES,
     }
 
 
 def _events_of(free: Sequence[_Old], bounds: Params) -> Params:
     kept = bounds["events_last"] or 0
     return {
-        "events_before": bounds["events_before"],
+        **{name: bounds[name] for name in ("events_before", "rows", "bytes")},
         "process_no": bigints([each.row["process_no"] for each in free]),
         "first": bigints([each.row["first_event_id"] for each in free]),
         "until": bigints([each.row["last_event_id"] - kept for each in free]),
-        "rows": _ROWS,
-        "bytes": _BYTES,
     }
 
 
