@@ -321,12 +321,11 @@ def _lite_saved_of(step: Step, row: Row) -> Saved:
     task, timer, now, due = step.task, step.decision.timer, row["now"], row["due"]
     if not isinstance(timer, SetTimer) or row["next_id"] is None:
         return Saved(now, due=due)
-    kind = TaskType.REMOVE if timer.remove else TaskType.TIMEOUT
     following = Task(
         task.namespace,
         task.process_id,
         row["next_id"],
-        kind,
+        TaskType.REMOVE if timer.remove else TaskType.TIMEOUT,
         timer.name or None,
         timer.occurrence,
         scheduled_time=due,
@@ -336,7 +335,9 @@ def _lite_saved_of(step: Step, row: Row) -> Saved:
         lease=task.lease + 1,
         trace=step.trace,
     )
-    return Saved(now, following, timers=beside(following, {}))
+    # It is the only timer, and runs.
+    running = Timer(following.task_type, due, TimerStatus.RUNNING, timer.name)
+    return Saved(now, following, timers=(running,))
 
 
 def grouped(rows: Iterable[Row], namespaces: Mapping[int, str]) -> dict[int, tuple[TaskRef, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -181,8 +180,11 @@ class Worker:
         with RunningStep(self._lending, task, span) as running:
             began = time.monotonic()
             self.performed += 1
-            with nullcontext() if own is None else lending(own.scope):
+            if own is None:
                 asked = await perform(self._handler, process, task, self.deadlines)
+            else:
+                with lending(own.scope):
+                    asked = await perform(self._handler, process, task, self.deadlines)
             outcome = bounded(self._addresser.addressed(asked, task), self._options)
             if self._namespace.dry_runs and task.is_dry_run:
                 outcome = self._described(outcome, asked, process, task)
