@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from progressor.calendars.rrule import RRule as RRule
     from progressor.client.client import Client as Client
     from progressor.client.failure_groups import FailureGroup as FailureGroup
-    from progressor.client.feed.events import FeedEvent as FeedEvent
     from progressor.client.feed.sink import Sink as Sink
     from progressor.client.feed.subscription import FeedBatch as FeedBatch, Subscription as Subscription
     from progressor.client.handle import ProcessHandle as ProcessHandle
     from progressor.client.results import (
+        FeedEvent as FeedEvent,
         Health as Health,
         Page as Page,
         ProcessChange as ProcessChange,
@@ -130,11 +130,10 @@ else:
             "calendars.rrule": "RRule",
             "client.client": "Client",
             "client.failure_groups": "FailureGroup",
-            "client.feed.events": "FeedEvent",
             "client.feed.sink": "Sink",
             "client.feed.subscription": "FeedBatch Subscription",
             "client.handle": "ProcessHandle",
-            "client.results": "Health Page ProcessChange Published Receipt TraceEntry",
+            "client.results": "FeedEvent Health Page ProcessChange Published Receipt TraceEntry",
             "client.sync": "SyncClient",
             "codecs.codec": "Codec",
             "config": "Rate Retention RetryPolicy",

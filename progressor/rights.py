@@ -20,7 +20,9 @@ from progressor.errors import InvalidRequest
 from progressor.inputs import MAX_ID_LENGTH, names_like
 
 MOST_PATTERNS = 100
-_PATTERN = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.*-]*")
+PATTERN_OF_NAMES = r"^[A-Za-z0-9*][A-Za-z0-9_.*-]*$"
+"""The regular expression of patterns of namespaces."""
+_PATTERN = re.compile(PATTERN_OF_NAMES)
 _TOKEN = re.compile(r"prg_([0-9a-f]{16})_([0-9a-f]{64})")
 
 

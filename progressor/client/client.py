@@ -23,6 +23,7 @@ from progressor.client.bulk_repairs import BulkRepairing
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found
 from progressor.client.feed.administration import SubscriptionAdmin
 from progressor.client.feed.following import Following
+from progressor.client.feed.reading import FeedReadings
 from progressor.client.handle import ProcessClient, ProcessHandle
 from progressor.client.reader import Reader
 from progressor.client.results import Health, Page, TraceEntry
@@ -103,6 +104,7 @@ class Client(
         self.reader = Reader(node, self._dispatcher, self._namespaces)
         self.system = SystemReader(node)
         self.watches = Watches(node, self._dispatcher, self.reader)
+        self.readings = FeedReadings(node, self._dispatcher)
 
     async def __aenter__(self) -> Self:
         try:

@@ -29,7 +29,7 @@ from progressor.handlers.codec import JSON, Wire, decode_any
 from progressor.handlers.dry_run import unguarded
 from progressor.handlers.process import Process
 from progressor.inputs import DRY_RUN, given_key, redone_with
-from progressor.model import Event, TaskStatus, TaskType
+from progressor.model import Event, FeedKind, Metadata, TaskStatus, TaskType
 from progressor.storage import (
     Gone,
     NotPrepared,
@@ -152,6 +152,31 @@ class ProcessChange(NamedTuple):
     last_event_id: int
     detail: str | None
     state: Any = None
+
+
+class FeedEvent(NamedTuple):
+    """An entry of the feed.
+
+    `position` is a text to go on behind it. `id` names it for good: it is the same for all readers, however
+    often they read it, and no other entry has it, not even of a process that is started anew.
+
+    `event_id`, `name`, `payload` (decoded) and `metadata` are those of an event; of other kinds they are
+    None, and {}. An event that was deleted before it was read has its `event_id` alone, and `is_deleted`.
+    `timestamp` is when the step was saved.
+    """
+
+    position: str
+    namespace: str
+    process_id: str
+    kind: FeedKind
+    event_id: int | None
+    name: str | None
+    payload: Any
+    metadata: Metadata
+    timestamp: datetime
+    task_id: int | None
+    id: str = ""
+    is_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

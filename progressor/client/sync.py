@@ -20,12 +20,11 @@ from weakref import WeakSet
 from progressor.app.app import App, app_of
 from progressor.client.asks import Timeout
 from progressor.client.client import Client
-from progressor.client.feed.events import FeedEvent
 from progressor.client.feed.positions import Start
 from progressor.client.feed.subscription import Subscription
 from progressor.client.feed.sync_subscription import SyncSubscription
 from progressor.client.handle import ProcessHandle
-from progressor.client.results import ProcessChange
+from progressor.client.results import FeedEvent, ProcessChange
 from progressor.codecs.codec import Codec, PlacedCodec
 from progressor.errors import StorageUnavailable
 from progressor.handlers.namespace import Namespace

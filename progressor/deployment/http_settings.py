@@ -52,7 +52,7 @@ class HttpSettings(BaseModel):
     http_max_requests: int = Field(default=1000, ge=1)
     """The limit of requests under way in one server, with those that wait for answers."""
     http_max_watches: int = Field(default=1000, ge=1, le=10_000)
-    """The limit of watches of processes that are open in one server, beside its requests."""
+    """The limit of streams (watches, the feed) that are open in one server, beside its requests."""
     http_max_connections: int = Field(default=2000, ge=1)
     """The limit of connections of one server; fewer if the limit of file descriptors is lower."""
     http_max_log_lines: int = Field(default=50, ge=0, le=1_000_000)

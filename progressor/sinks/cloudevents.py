@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic_core import from_json, to_json
 
-from progressor.client.feed.events import FeedEvent
+from progressor.client.results import FeedEvent
 from progressor.errors import InvalidRequest, NonRetryable
 from progressor.handlers.codec import encode_json
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from progressor.app.projection import Projection
-from progressor.client.feed.events import FeedEvent
+from progressor.client.results import FeedEvent
 from progressor.sinks.cloudevents import structured
 from progressor.sinks.config import ForwardedTo
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from progressor.client.feed.events import FeedEvent
+from progressor.client.results import FeedEvent
 from progressor.errors import NonRetryable
 
 CONTENT_TYPE: Final = "application/vnd.apache.thrift.binary"

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_core import to_json
 
-from progressor.client.feed.events import FeedEvent
+from progressor.client.results import FeedEvent
 from progressor.errors import InvalidRequest, NonRetryable
 from progressor.sinks import cloudevents
 

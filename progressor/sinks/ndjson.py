@@ -22,7 +22,7 @@ from typing import BinaryIO, Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 from pydantic_core import from_json
 
-from progressor.client.feed.events import FeedEvent
+from progressor.client.results import FeedEvent
 from progressor.errors import InvalidRequest
 from progressor.sinks.cloudevents import structured
 from progressor.sinks.failures import SinkUnreachable

@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from progressor.client.feed.events import FeedEvent
+from progressor.client.results import FeedEvent
 from progressor.errors import InvalidRequest, NonRetryable
 from progressor.inputs import check_count, check_seconds
 from progressor.release import VERSION

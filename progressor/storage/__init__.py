@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from progressor.storage.catalog import Difference as Difference
     from progressor.storage.feed.places import FeedPlace as FeedPlace
     from progressor.storage.feed.reading import (
+        MOST_FEED_ENTRIES as MOST_FEED_ENTRIES,
         FeedEntry as FeedEntry,
         FeedFilter as FeedFilter,
         Slice as Slice,
@@ -128,7 +129,7 @@ else:
             "admin.reencoding": "Found ValueLook Renewal RowKey ValueTable",
             "catalog": "Difference",
             "feed.places": "FeedPlace",
-            "feed.reading": "FeedEntry FeedFilter Slice",
+            "feed.reading": "FeedEntry FeedFilter MOST_FEED_ENTRIES Slice",
             "admin.subscriptions": (
                 "ActedOn HeldSlice KnownSubscription Parked ParkedEntry SliceKey committing"
             ),

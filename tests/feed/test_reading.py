@@ -413,7 +413,7 @@ async def test_a_slow_reader(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
         async def counted(*args: Any, **kwargs: Any) -> Any:
             nonlocal reads
             reads += 1
-            return await read(*args, limit=2, **kwargs)
+            return await read(*args, **kwargs | {"limit": 2})
 
         monkeypatch.setattr(storage, "read_feed", counted)
         reader = engine.client.subscribe(after=FIRST)

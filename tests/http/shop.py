@@ -29,7 +29,7 @@ class Pay(BaseModel):
 
 def make(gate: Gate | None = None) -> Namespace:
     """The namespace; its call `wait` stops at the gate."""
-    orders = Namespace(NS, state=Order)
+    orders = Namespace(NS, state=Order, feed=True)
 
     @orders.init
     async def place(process: Process[Order], args: Open) -> str:

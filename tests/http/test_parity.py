@@ -21,7 +21,7 @@ LEFT_OUT = {
 
 # The methods that it has not.
 MISSING = dict.fromkeys(
-    ("subscribe", "subscription", "forward", "project"), "readers of the feed connect to PostgreSQL"
+    ("subscription", "forward", "project"), "readers that are kept connect to PostgreSQL"
 ) | dict.fromkeys(
     (
         *("subscriptions", "parked", "retry_parked", "skip_parked", "park_failing"),

@@ -59,6 +59,8 @@ MATRIX = [
     Row("GET", "/v1/status", ("processes:read",)),
     Row("GET", "/v1/errors", ("errors:read", "processes:read")),
     Row("GET", "/v1/audit", ("audit:read",)),
+    Row("GET", "/v1/feed", ("processes:read", "state:read")),
+    Row("GET", "/v1/feed", ("processes:read",), "?kinds=created"),
     Row("GET", "/v1/namespaces/{namespace}", ("processes:read",)),
     Row("GET", "/v1/namespaces/{namespace}/openapi.json", ("processes:read",)),
     Row("GET", "/v1/processes", ("processes:read",)),

@@ -27,7 +27,7 @@ from progressor.http.server.app import make_app
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.scopes import Access, OpenAccess
 from progressor.http.server.options import HttpOptions
-from progressor.http.server.routers import watches
+from progressor.http.server.routers import streams
 from progressor.http.server.serve import ApiServer
 from tests.support import eventually
 
@@ -167,6 +167,8 @@ async def test_going_on(client: Client, one: ApiServer) -> None:
         await client.call(NS, "p", "add")
     async with opened(one, f"?after={first['id']}") as stream:
         second = await stream.event()
+    # A caller has as many streams as are free beside them.
+    await eventually(lambda: one._shared.watch_places.taken == 0, "their places are free")
     await client.call(NS, "p", "add")
     async with opened(one, f"?after={first['id']}", **{"Last-Event-ID": second["id"]}) as stream:
         third = await stream.change()
@@ -215,7 +217,7 @@ async def test_all_places_taken(client: Client, dsn: str) -> None:
 
 async def test_a_heartbeat(client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing happens comments keep the connection; a caller without its rights is sent away."""
-    monkeypatch.setattr(watches, "_HEARTBEAT", 0.05)
+    monkeypatch.setattr(streams, "_HEARTBEAT", 0.05)
     token, bearer = await client.tokens.create(
         "test", scopes=["all"], namespaces=["watch.*"], lifetime=None
     )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from progressor.client.feed.events import FeedEvent
+from progressor.client.results import FeedEvent
 from progressor.model import FeedKind
 
 _rows = count(1)

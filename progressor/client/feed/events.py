@@ -7,44 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
 
 from progressor.app.projection import MOST_NAMES
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.feed.positions import position_of
+from progressor.client.results import FeedEvent
 from progressor.errors import InvalidRequest, NamespaceNotFound
 from progressor.inputs import check_text, names_like
-from progressor.model import FEED_KINDS, FEED_LETTERS, Event, FeedKind, Metadata
+from progressor.model import FEED_KINDS, FEED_LETTERS, Event
 from progressor.rights import check_patterns, fitting
 from progressor.storage import FeedEntry, FeedFilter
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LETTERS = {kind: letter for letter, kind in FEED_LETTERS.items()}
-
-
-class FeedEvent(NamedTuple):
-    """An entry of the feed.
-
-    `position` is a text to go on behind it. `id` names it for good: it is the same for all readers, however
-    often they read it, and no other entry has it, not even of a process that is started anew.
-
-    `event_id`, `name`, `payload` (decoded) and `metadata` are those of an event; of other kinds they are
-    None, and {}. An event that was deleted before it was read has its `event_id` alone, and `is_deleted`.
-    `timestamp` is when the step was saved.
-    """
-
-    position: str
-    namespace: str
-    process_id: str
-    kind: FeedKind
-    event_id: int | None
-    name: str | None
-    payload: Any
-    metadata: Metadata
-    timestamp: datetime
-    task_id: int | None
-    id: str = ""
-    is_deleted: bool = False
 
 
 class EventReader:

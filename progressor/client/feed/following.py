@@ -11,11 +11,11 @@ from datetime import timedelta
 
 from progressor.app.projection import DELIVERY_RETRIES, OnFailure, Projection, check_on_failure
 from progressor.client.dispatch.dispatcher import Dispatcher
-from progressor.client.feed.events import EventReader, FeedEvent, filter_of
+from progressor.client.feed.events import EventReader, filter_of
 from progressor.client.feed.forwarder import Forwarder, ForwardOptions, Receiver
-from progressor.client.feed.looks import Looks
-from progressor.client.feed.positions import Start, check_start, place_at, position_of
+from progressor.client.feed.positions import Start, check_start
 from progressor.client.feed.projecting import ProjectionReceiver
+from progressor.client.feed.reading import FeedReadings
 from progressor.client.feed.sink import Sink, SinkReceiver
 from progressor.client.feed.subscription import (
     MOST_SLICES,
@@ -23,8 +23,8 @@ from progressor.client.feed.subscription import (
     SubscriptionOptions,
     check_lease_age,
 )
+from progressor.client.results import FeedEvent
 from progressor.config import RetryPolicy
-from progressor.errors import FeedTruncated
 from progressor.inputs import check_count, check_text
 from progressor.model import FeedKind
 from progressor.node.node import Node
@@ -36,6 +36,7 @@ class Following:
 
     _node: Node
     _dispatcher: Dispatcher
+    readings: FeedReadings
 
     def subscribe(
         self,
@@ -147,22 +148,9 @@ class Following:
         return Forwarder(self._node, EventReader(self._dispatcher), subscription, receiver, options)
 
     async def _followed(self, wanted: FeedFilter, after: Start) -> AsyncIterator[FeedEvent]:
-        await self._node.connected()
-        storage, reader = self._node.storage, EventReader(self._dispatcher)
-        await reader.check_feeds(wanted.namespaces, await storage.fed_namespaces())
-        place = await place_at(storage, after)
-        looks = Looks(self._node)
+        reading = await self.readings.begin(wanted, after)
         while True:
             # Here ends the loop of a client that was closed.
-            await self._node.connected()
-            looks.look()
-            part = await storage.read_feed(wanted, place)
-            if part.gap is not None:
-                raise FeedTruncated(position_of(place), part.gap)
-            for entry in part.entries:
-                yield await reader.told(entry)
-            place = part.place
-            if part.entries or part.has_more:
-                looks.came()
-            if not part.has_more:
-                await looks.pause()
+            for entry in await reading.look():
+                yield await reading.told(entry)
+            await reading.pause()

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from progressor import metrics
 from progressor.app.projection import DELIVERY_RETRIES, OnFailure
-from progressor.client.feed.events import EventReader, FeedEvent
+from progressor.client.feed.events import EventReader
 from progressor.client.feed.positions import place_of, position_of
 from progressor.client.feed.slices import Checkpoint, OpenSlice, Taken
 from progressor.client.feed.subscription import Subscription
+from progressor.client.results import FeedEvent
 from progressor.config import RetryPolicy
 from progressor.errors import (
     FeedTruncated,

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from progressor.app.projection import Projection
-from progressor.client.feed.events import FeedEvent
 from progressor.client.feed.forwarder import Receiver
 from progressor.client.feed.slices import Checkpoint
+from progressor.client.results import FeedEvent
 from progressor.errors import StorageUnavailable
 from progressor.node.node import Node
 from progressor.storage import Doubtful, StepNotSaved, StepTransaction, StepTransactions

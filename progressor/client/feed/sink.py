@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from progressor.client.feed.events import FeedEvent
 from progressor.client.feed.forwarder import Receiver
 from progressor.client.feed.slices import Checkpoint
+from progressor.client.results import FeedEvent
 from progressor.errors import NonRetryable
 from progressor.node.node import Node
 

@@ -16,10 +16,11 @@ from time import monotonic
 from types import TracebackType
 from typing import NamedTuple, Self, overload
 
-from progressor.client.feed.events import EventReader, FeedEvent
+from progressor.client.feed.events import EventReader
 from progressor.client.feed.looks import Looks
 from progressor.client.feed.positions import Start, place_at, position_of
 from progressor.client.feed.slices import OpenSlice, Taken
+from progressor.client.results import FeedEvent
 from progressor.errors import (
     FeedTruncated,
     InvalidRequest,

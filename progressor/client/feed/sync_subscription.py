@@ -13,8 +13,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, overload
 
-from progressor.client.feed.events import FeedEvent
 from progressor.client.feed.subscription import FeedBatch, Subscription
+from progressor.client.results import FeedEvent
 from progressor.errors import StorageUnavailable
 
 T = TypeVar("T")

@@ -24,9 +24,9 @@ from progressor.http.client.admin import HttpOperating
 from progressor.http.client.decode import entry_of, health_of, process_of
 from progressor.http.client.requests import HttpDispatcher, in_ascii, process_url
 from progressor.http.client.retry import RetryBudget
+from progressor.http.client.streams import HttpStreams
 from progressor.http.client.transfers import TransferMethods
 from progressor.http.client.transport import RetryingTransport
-from progressor.http.client.watches import HttpWatching
 from progressor.http.wire import headers
 from progressor.http.wire.members import members_for
 from progressor.inputs import LAST_ID, HistoryRange, check_count, check_namespace
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from progressor.handlers.namespace import Namespace
 
 
-class HttpClient(HttpOperating, HttpWatching, TransferMethods, ProcessClient):
+class HttpClient(HttpOperating, HttpStreams, TransferMethods, ProcessClient):
     """The processes of one API: `async with HttpClient("https://…", token="…") as client: …`.
 
     `timeout` is a timedelta or seconds (60 s by default): how long a method tries, and waits for an answer.

@@ -7,7 +7,7 @@ that must not be repeated is sent once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -132,7 +132,7 @@ class RetryingTransport:
 
     @asynccontextmanager
     async def stream(
-        self, url: str, silence: float, *, headers: dict[str, str], params: dict[str, Any]
+        self, url: str, silence: float, *, headers: dict[str, str], params: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send one request, and yield the parts of its answer as they come; raise the error of a problem.
 
@@ -156,12 +156,12 @@ class RetryingTransport:
         silence: float,
         *,
         headers: dict[str, str] | None = None,
-        params: dict[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
         content: bytes | None = None,
     ) -> Asking:
         if self._is_closed:
             raise StorageUnavailable("the client is closed")
-        query = f"?{urlencode(params)}" if params else ""
+        query = f"?{urlencode(params, doseq=True)}" if params else ""
         whole = {**self._headers, **_reason(method), **_trace(), **(headers or {})}
         return Asking(method, f"{self._url}{url}{query}", whole, content, silence)
 

@@ -26,6 +26,7 @@ from progressor.http.server.problems import problem
 from progressor.http.server.routers import (
     audit,
     bulks,
+    feed,
     health,
     lifecycle,
     namespaces,
@@ -52,7 +53,7 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     places = Places(options.max_requests, memory)
     watch_places = Places(options.max_watches, memory, what="watches are open")
     rooms = (
-        *(requests, lifecycle, timers, processes, watches, transfers, namespaces, retention, bulks),
+        *(requests, lifecycle, timers, processes, watches, feed, transfers, namespaces, retention, bulks),
         *(audit, openapi, health),
     )
     app = Starlette(

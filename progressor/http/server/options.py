@@ -26,7 +26,7 @@ class HttpOptions:
     max_requests: int = 1000
     """The most requests that are under way here, those that wait for answers among them."""
     max_watches: int = 1000
-    """The most watches of processes that are open here, beside the requests."""
+    """The most streams that are open here, of watches and of the feed, beside the requests."""
     max_connections: int = 2000
     """The most connections that are open; fewer where the limit of file descriptors is lower."""
     max_log_lines: int = 50

@@ -1,6 +1,7 @@
 """The parameters of an endpoint: the segments of its path and its query, read from a request.
 
-Rule: a query parameter that the endpoint does not know, or that is given twice, is refused by its name.
+Rule: a query parameter that the endpoint does not know is refused by its name, and so is one that is given
+twice, unless it is a list.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from inspect import Parameter, signature
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 from pydantic import (
@@ -179,6 +180,7 @@ class Parameters:
             fields[each.name] = (hints[each.name], ... if is_segment else each.default)
         self.model: type[BaseModel] = create_model(endpoint.__name__, **fields)
         self._queries = fields.keys() - self.segments
+        self._lists = {each.name for each in stated if _is_list(hints[each.name])}
 
     def values(self, request: Request) -> dict[str, Any]:
         """Return the values of the path and of the query; raise Refusal, which names each wrong one."""
@@ -193,18 +195,26 @@ class Parameters:
             raise _refused(faults)
         return values
 
-    def _given(self, query: bytes, faults: list[tuple[str, str]]) -> dict[str, str]:
+    def _given(self, query: bytes, faults: list[tuple[str, str]]) -> dict[str, str | list[str]]:
         """Return the texts of the query; an unknown one, or one given twice, is added to the faults."""
-        given: dict[str, str] = {}
+        given: dict[str, Any] = {}
         for name, text in _pairs(query) if query else ():
             if name not in self._queries:
                 known = ", ".join(sorted(self._queries)) or "no query"
                 faults.append((name, f"unknown: this path takes {known}"))
+            elif name in self._lists:
+                given.setdefault(name, []).append(text)
             elif name in given:
                 faults.append((name, "given twice"))
             else:
                 given[name] = text
         return given
+
+
+def _is_list(hint: Any) -> bool:
+    """Return whether a parameter of this type is a list, or None."""
+    declared = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return any(get_origin(each) is list for each in (declared, *get_args(declared)))
 
 
 def _pairs(query: bytes) -> Sequence[tuple[str, str]]:

@@ -17,7 +17,7 @@ from progressor.acts import AuditEntry
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview
 from progressor.calendars import Rule, json_of
 from progressor.client.failure_groups import FailureGroup
-from progressor.client.results import ProcessChange, Published, TraceEntry
+from progressor.client.results import FeedEvent, ProcessChange, Published, TraceEntry
 from progressor.handlers.process import Process
 from progressor.http.wire.members import IN_BASE64, members_for
 from progressor.model import Event, ProcessStatus, Timer
@@ -126,7 +126,16 @@ class ProcessBody(Body):
 
 
 ChangeBody = body_of(ProcessChange, "ChangeBody", "Without the scope `errors:read` its `detail` is null.")
+FeedEventBody = body_of(FeedEvent, "FeedEventBody")
 TaskBody = body_of(TraceEntry, "TaskBody", "Without the scope `errors:read` its `error` is null.")
+
+
+class FeedBody(Body):
+    """A page of the feed; `position` asks for what comes behind it. `has_more`: there is more now."""
+
+    events: list[FeedEventBody]  # type: ignore[valid-type] # made of the noun
+    position: str
+    has_more: bool
 
 
 class EventsBody(Body):

@@ -16,6 +16,8 @@ from progressor.errors import InvalidRequest
 
 PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
 """The path of a process, from the root of the API."""
+FEED = "/v1/feed"
+"""The path of the feed."""
 
 _MARK = "~"
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")

@@ -134,14 +134,14 @@ async def run_round(session: Session, walk: Walk, bounds: Params, *, rate: float
     `rate` is that of the walk, in rows a second. Without `waits` it passes by the first process if a step
     holds it. Else LockNotAvailable may come of it, which ends the transaction.
     """
-    found = await look(session, walk, bounds, most=max(_LEAST, round(rate * _PART)))
+    found = await look(session, walk, bounds, most=round(min(_ROWS, max(_LEAST, rate * _PART))))
     return await delete(session, found, bounds, waits=waits)
 
 
 async def look(session: Session, walk: Walk, bounds: Params, *, most: int = _ROWS) -> OldRows:
     """Look at the next processes of a walk, and lock nothing; find at most so many rows of each table."""
     at, no = walk.cursor_at or _LONG_AGO, walk.cursor_no
-    looks, most = min(_LOOKS, most), min(_ROWS, most)
+    looks = min(_LOOKS, most)
     page = {"namespace_no": walk.namespace_no, "cursor_at": at, "cursor_no": no, "looks": looks}
     rows = (await session.transact({"look_sweep": page}))["look_sweep"]
     seen = [_Old(row, behind=_behind(walk, row)) for row in rows]

@@ -21,7 +21,7 @@ from progressor.storage.statements import Params, Row, Transaction
 from progressor.storage.values import ROOM
 
 # Rows of the feed or processes, and entries.
-_WINDOW, _MOST_ENTRIES = 1000, 1000
+_WINDOW, MOST_FEED_ENTRIES = 1000, 1000
 # Rows of the feed among which one may come late, and hide none of the others from who begins at a moment.
 _MOST_LATE = 10_000
 
@@ -106,7 +106,7 @@ class FeedReads(Transactions):
         after: FeedPlace,
         *,
         slice_: Slice = Slice(),  # noqa: B008 - immutable
-        limit: int = _MOST_ENTRIES,
+        limit: int = MOST_FEED_ENTRIES,
         room: int = ROOM,
     ) -> FeedPart:
         """Return the next entries behind a place, up to `limit`; `room` is in bytes of their payloads.
@@ -133,7 +133,7 @@ class FeedReads(Transactions):
         return _joined(part, _walked(found["walk_feed"], part.place), limit)
 
 
-_NUMBERING: Transaction = {"lock_feed": {"always": False}, "number_feed": {"limit": _MOST_ENTRIES}}
+_NUMBERING: Transaction = {"lock_feed": {"always": False}, "number_feed": {"limit": MOST_FEED_ENTRIES}}
 
 
 def _filter_columns(wanted: FeedFilter) -> Params:

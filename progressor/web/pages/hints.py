@@ -10,7 +10,8 @@ import asyncio
 
 from starlette.responses import Response
 
-from progressor.http.server.routers.watches import WatchStream, event_of
+from progressor.http.server.routers.streams import event_of
+from progressor.http.server.routers.watches import WatchStream
 from progressor.http.wire.headers import STREAM
 from progressor.rights import Scope
 from progressor.web.page import PageRequest, Pages
@@ -20,7 +21,7 @@ pages = Pages()
 
 # Seconds between two hints: whatever happens meanwhile is one.
 _PACE = 1.0
-_CHANGED = event_of(b"", event="changed")
+_CHANGED = event_of(b"", "changed")
 
 
 @pages.get(PATH + "/hints", scope=Scope.PROCESSES_READ)

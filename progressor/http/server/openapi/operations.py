@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode
 
 from progressor.http.server.api_request import REQUEST_ID
 from progressor.http.server.preconditions import IF_NONE_MATCH
@@ -114,18 +115,26 @@ WATCHES = {
     "parameters": [_header(headers.LAST_EVENT_ID, "The position of the last change that the caller has.")]
 }
 WAITS_FOR_INIT = {"parameters": [_PREFER_INIT]}
+FOLLOWS = {
+    "parameters": [
+        _header("Prefer", "`wait=N`: wait so many seconds for something to come, if there is nothing."),
+        _header(
+            headers.LAST_EVENT_ID, "The position of the last event that the caller has; before `after`."
+        ),
+    ]
+}
 
 
 def takes(model: type[BaseModel]) -> dict[str, Any]:
     """Return the documentation of a body of this model, which the route reads itself."""
-    schema = model.model_json_schema()
+    return {"requestBody": {"required": True, "content": content_of(model, "validation")}}
+
+
+def content_of(model: type[BaseModel], mode: JsonSchemaMode = "serialization") -> dict[str, Any]:
+    """Return the content of an answer that has this model, or another one of another media type."""
+    schema = model.model_json_schema(mode=mode)
     definitions = schema.pop("$defs", {})
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {headers.JSON: {"schema": _inlined(schema, definitions)}},
-        }
-    }
+    return {headers.JSON: {"schema": _inlined(schema, definitions)}}
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
