@@ -86,7 +86,8 @@ def check_namespace(name: object) -> str:
     """Return the name of a namespace; InvalidRequest if it is none."""
     if not isinstance(name, str):
         raise InvalidRequest(
-            f"namespace must be the name of one, as text, not {name!r:.80}", field="namespace"
+            f"namespace must be the name of one, as text, not {name!r:.80}{_of_a_namespace(name)}",
+            field="namespace",
         )
     if not _NAMESPACE.fullmatch(name) or len(name) > MAX_ID_LENGTH:
         raise InvalidRequest(
@@ -95,6 +96,17 @@ def check_namespace(name: object) -> str:
             field="namespace",
         )
     return name
+
+
+def _of_a_namespace(given: object) -> str:
+    """Return what to give in place of a Namespace; empty for anything without such a name."""
+    name = getattr(given, "name", None)
+    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name):
+        return ""
+    return (
+        f": give its name, {name!r:.80} (`namespace.name`), "
+        "or ask `client.process(namespace, process_id)`, which takes the Namespace"
+    )
 
 
 def check_text(field: str, value: object, *, limit: int = MAX_ID_LENGTH) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from progressor.errors import InvalidRequest
+from progressor.handlers.namespace import Namespace
 from progressor.inputs import HistoryRange, check_moment, check_namespace, check_text, redo_key, redone_with
 from progressor.timers import SetTimer
 
@@ -18,6 +19,19 @@ def test_namespace_names(name: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"^namespace must (match|be the name of one)"):
         check_namespace(name)
     assert check_namespace("billing.subscription-2_x") == "billing.subscription-2_x"
+
+
+def test_a_namespace_in_place_of_its_name() -> None:
+    """The error says what to give instead; of anything else it does not guess."""
+    with pytest.raises(InvalidRequest) as refused:
+        check_namespace(Namespace("shop.cart"))
+    assert refused.value.field == "namespace"
+    assert str(refused.value) == (
+        "namespace must be the name of one, as text, not <Namespace shop.cart>: give its name, 'shop.cart' "
+        "(`namespace.name`), or ask `client.process(namespace, process_id)`, which takes the Namespace"
+    )
+    with pytest.raises(InvalidRequest, match=r"not 3$"):
+        check_namespace(3)
 
 
 @pytest.mark.parametrize("value", ["", "a" * 257, "a\x00", "\ud800", None, 3])

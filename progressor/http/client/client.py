@@ -229,7 +229,7 @@ class HttpClient(HttpOperating, HttpStreams, TransferMethods, ProcessClient):
         """
         plain = None if metadata is None else encode_json(json_object(metadata, field="metadata"))
         asked: dict[str, Any] = {
-            "namespace": namespace,
+            "namespace": None if namespace is None else check_namespace(namespace),
             "status": status,
             "metadata": None if plain is None else in_ascii(plain, "metadata"),
             "timer": timer,
