@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         RepairConflict as RepairConflict,
         ReplyTimeout as ReplyTimeout,
         RequestLost as RequestLost,
+        ScheduleNotFound as ScheduleNotFound,
         SchemaMismatch as SchemaMismatch,
         StepTransactionError as StepTransactionError,
         StorageUnavailable as StorageUnavailable,
@@ -146,8 +147,8 @@ else:
                 "InvalidAnswer InvalidRequest InvalidState KeyMissing LifespanFailed NamespaceInUse "
                 "NamespaceNotFound NonRetryable ProcessAlreadyExists ProcessBroken ProcessNotBroken "
                 "ProcessNotFound ProgressorError Reject Rejected RepairConflict ReplyTimeout RequestLost "
-                "SchemaMismatch StepTransactionError StorageUnavailable SubscriptionLost TaskCancelled "
-                "TaskNotEnded TaskNotFound Undecryptable"
+                "ScheduleNotFound SchemaMismatch StepTransactionError StorageUnavailable SubscriptionLost "
+                "TaskCancelled TaskNotEnded TaskNotFound Undecryptable"
             ),
             "handlers.dry_run": "DryRun DueTimer",
             "handlers.handler": "Handler",

@@ -29,6 +29,7 @@ from progressor.errors import (
     Rejected,
     RepairConflict,
     ReplyTimeout,
+    ScheduleNotFound,
     StorageUnavailable,
     TaskNotEnded,
 )
@@ -49,6 +50,7 @@ EXIT_STATUS = (
 _HINTS: Mapping[type[ProgressorError], str] = {
     NamespaceNotFound: "`progressor worker APP` is one",
     NamespaceInUse: "`progressor workers` and `progressor search --namespace NAME` list them",
+    ScheduleNotFound: "`progressor schedules` lists those that there are",
     ProcessNotFound: "`progressor search` lists those that there are",
     ProcessAlreadyExists: "take another id, or look at it with `progressor get`",
     ProcessBroken: "see why with `progressor trace`, then `progressor repair` or `simple-repair`",

@@ -17,9 +17,9 @@ from progressor.cli.tables import Listing
 from progressor.client.client import Client
 from progressor.client.results import Page
 from progressor.deployment.settings import Settings
-from progressor.errors import InvalidRequest, NamespaceNotFound, ProcessNotFound, ProgressorError
-from progressor.errors.wordings import named
+from progressor.errors import NamespaceNotFound, ScheduleNotFound
 from progressor.handlers.process import Process
+from progressor.inputs import check_text
 from progressor.monitoring import KnownNamespace
 from progressor.schedules import (
     SCHEDULES,
@@ -130,31 +130,13 @@ def backfill_schedule(
     print_answer(times if json else None, done, machine=json)
 
 
-class ScheduleNotFound(ProgressorError):
-    """No engine that serves the namespace has ever begun a schedule of this name."""
-
-    def __init__(self, namespace: str, name: str) -> None:
-        super().__init__(
-            f"schedule {name} of namespace {namespace} not found; "
-            f"`progressor schedules --namespace {namespace}` lists those that there are"
-        )
-        self.namespace = namespace
-        self.name = name
-
-
 def _ask(settings: Settings, namespace: str, name: str, function: Any, *args: Any) -> Any:
-    """Call a schedule; its errors speak of the schedule, not of the process that it is."""
-    process_id = f"{namespace}/{name}"
+    process_id = check_text("NAMESPACE/NAME", f"{namespace}/{name}")
     try:
         return ask(settings, lambda client: client.call(function, process_id, *args))
-    except (NamespaceNotFound, ProcessNotFound):
-        raise ScheduleNotFound(namespace, name) from None
-    except ProgressorError as error:
-        of_process = f"process {named(SCHEDULES, process_id)}"
-        text = str(error).replace(of_process, f"schedule {name} of namespace {namespace}")
-        is_of_name = isinstance(error, InvalidRequest) and error.field == "process_id"
-        error.args = (text.replace("process_id", "NAMESPACE/NAME", 1) if is_of_name else text,)
-        raise
+    except NamespaceNotFound:
+        # No engine with a schedule was ever started here.
+        raise ScheduleNotFound(SCHEDULES, process_id) from None
 
 
 class _Found(NamedTuple):

@@ -37,8 +37,8 @@ from progressor.codecs.codec import Codec, PlacedCodec
 from progressor.config import ConnectionOptions
 from progressor.errors import (
     ProcessAlreadyExists,
-    ProcessNotFound,
     ProgressorError,
+    process_not_found,
 )
 from progressor.handlers.codec import Wire
 from progressor.handlers.namespace import Namespace
@@ -233,7 +233,7 @@ class Client(
         found = await self._node.storage.mailbox(namespace, process_id)
         if found is None:
             await self._dispatcher.check_namespace(namespace)
-            raise ProcessNotFound(namespace, process_id)
+            raise process_not_found(namespace, process_id)
         return found
 
     async def search(
@@ -285,7 +285,7 @@ class Client(
         )
         if not removed.existed:
             await self._dispatcher.check_namespace(namespace)
-            raise ProcessNotFound(namespace, process_id)
+            raise process_not_found(namespace, process_id)
         metrics.took(metrics.PROCESS_REMOVING, began, namespace)
         for ref in removed.cancelled:
             self._node.replies.look(ref)

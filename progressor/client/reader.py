@@ -16,7 +16,7 @@ from progressor.bulks import BulkPreview
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found, not_answered
 from progressor.client.failure_groups import FailureGroup, grouped
 from progressor.codecs.codec import ANY_PROCESS, ValuePlace
-from progressor.errors import HistoryTruncated, InvalidRequest, ProcessNotFound
+from progressor.errors import HistoryTruncated, InvalidRequest, process_not_found
 from progressor.handlers.codec import RAW, Wire, json_object
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
@@ -190,7 +190,7 @@ class Reader:
         part = Part(*await (await self._node.reads()).trace(of, room=room or ROOM))
         await self._dispatcher.check_namespace(of.namespace)
         if not part.rows and await (await self._node.reads()).process(of.namespace, of.process_id) is None:
-            raise ProcessNotFound(of.namespace, of.process_id)
+            raise process_not_found(of.namespace, of.process_id)
         while room is None and part.has_more and part.rows:
             part = await self._further(of, part.rows)
         return part

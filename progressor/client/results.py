@@ -17,13 +17,13 @@ from progressor.errors import (
     ProcessAlreadyExists,
     ProcessBroken,
     ProcessNotBroken,
-    ProcessNotFound,
     ProgressorError,
     Rejected,
     RepairConflict,
     RequestLost,
     TaskCancelled,
     TaskNotFound,
+    process_not_found,
 )
 from progressor.handlers.codec import JSON, Wire, decode_any
 from progressor.handlers.dry_run import unguarded
@@ -230,7 +230,7 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
         case Reason.NOT_FOUND if request.redoes is not None:
             return TaskNotFound(namespace, process_id, task_id=request.redoes.task_id)
         case Reason.NOT_FOUND:
-            return ProcessNotFound(namespace, process_id)
+            return process_not_found(namespace, process_id)
         case Reason.BROKEN:
             return ProcessBroken(namespace, process_id, detail=outcome.detail)
         case Reason.NOT_BROKEN:
@@ -252,7 +252,7 @@ def not_prepared(request: Request, outcome: NotPrepared) -> ProgressorError:
 def not_there(process_id: str, task: TaskRef, gone: Gone | None) -> ProgressorError:
     """Return the error of a task that was accepted and has no row."""
     if gone is Gone.REMOVED:
-        return ProcessNotFound(
+        return process_not_found(
             task.namespace, process_id, detail="it was removed before this request was answered"
         )
     if gone is Gone.SWEPT:

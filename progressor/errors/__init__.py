@@ -11,6 +11,7 @@ ProgressorError
 ├── NamespaceNotFound       no worker ever registered this namespace
 ├── NamespaceInUse          it is served, or has processes: it cannot be retired
 ├── ProcessNotFound         no such process, or it was removed
+│   └── ScheduleNotFound        no such schedule, or it was removed
 ├── TaskNotFound            the process has no such task, or has no longer
 ├── HistoryTruncated        events of that range are deleted
 ├── FeedTruncated           the feed has not what comes behind this position
@@ -54,7 +55,13 @@ from progressor.errors.of_keeping import (
     FeedTruncated as FeedTruncated,
     SubscriptionLost as SubscriptionLost,
 )
-from progressor.errors.wordings import counted, in_use, named
+from progressor.errors.of_processes import (
+    AboutProcess as AboutProcess,
+    ProcessNotFound as ProcessNotFound,
+    ScheduleNotFound as ScheduleNotFound,
+    process_not_found as process_not_found,
+)
+from progressor.errors.wordings import counted, in_use, process_text
 
 __all__ = [
     "ArchiveDamaged", "ArchiveUnavailable", "BulkNotFound", "CallCycle", "Expired", "FeedTruncated",
@@ -62,8 +69,8 @@ __all__ = [
     "InvalidState", "KeyMissing", "LifespanFailed", "NamespaceInUse", "NamespaceNotFound",
     "NonRetryable", "ProcessAlreadyExists", "ProcessBroken", "ProcessNotBroken", "ProcessNotFound",
     "ProgressorError", "Reject", "Rejected", "RepairConflict", "ReplyTimeout", "RequestLost",
-    "SchemaMismatch", "StorageUnavailable", "SubscriptionLost", "TaskCancelled", "TaskNotEnded",
-    "TaskNotFound", "Undecryptable",
+    "ScheduleNotFound", "SchemaMismatch", "StorageUnavailable", "SubscriptionLost", "TaskCancelled",
+    "TaskNotEnded", "TaskNotFound", "Undecryptable",
 ]  # fmt: skip
 
 
@@ -90,25 +97,14 @@ class InvalidState(ProgressorError, ValueError):
     """A state is not of the type that its namespace declares: it was stored so, or a handler set it so."""
 
 
-class _AboutProcess(ProgressorError):
-    _says = "process {process}"
-
-    def __init__(self, namespace: str, process_id: str, *, detail: str | None = None) -> None:
-        text = self._says.format(process=named(namespace, process_id))
-        super().__init__(f"{text}: {detail}" if detail else text)
-        self.namespace = namespace
-        self.process_id = process_id
-        self.detail = detail
-
-
-class Undecryptable(_AboutProcess):
+class Undecryptable(AboutProcess):
     """A stored value of a process does not decrypt in its place: changed, moved, or not encrypted.
 
     `kind` is `state`, `args`, `context`, `response` or `event`. A step that needs the value breaks its
     process; but args and contexts that `is_plain` only have their request refused.
     """
 
-    _says = "a value of process {process} cannot be decrypted"
+    _says = "a value of {process} cannot be decrypted"
 
     def __init__(
         self, namespace: str, process_id: str, kind: str, *, detail: str, is_plain: bool = False
@@ -131,8 +127,8 @@ class IdempotencyConflict(InvalidRequest):
 
     def __init__(self, namespace: str, process_id: str, idempotency_key: str) -> None:
         super().__init__(
-            f"idempotency key {idempotency_key!r} was already used on process "
-            f"{named(namespace, process_id)} for another request: use a new key for a new request",
+            f"idempotency key {idempotency_key!r} was already used on "
+            f"{process_text(namespace, process_id)} for another request: use a new key for a new request",
             field="idempotency_key",
         )
         self.namespace = namespace
@@ -182,13 +178,7 @@ class NamespaceInUse(ProgressorError):
         self.processes = processes
 
 
-class ProcessNotFound(_AboutProcess):
-    """There is no such process, or it was removed while the request waited."""
-
-    _says = "no process {process}"
-
-
-class _AboutTask(_AboutProcess):
+class _AboutTask(AboutProcess):
     def __init__(self, namespace: str, process_id: str, *, task_id: int, detail: str | None = None) -> None:
         super().__init__(namespace, process_id, detail=detail or f"task {task_id}")
         self.task_id = task_id
@@ -200,7 +190,7 @@ class TaskNotFound(_AboutTask):
     `is_deleted`: it may have had one, which the retention of its namespace has deleted since.
     """
 
-    _says = "process {process} has no such task"
+    _says = "{process} has no such task"
 
     def __init__(self, namespace: str, process_id: str, *, task_id: int, is_deleted: bool = False) -> None:
         why = f"task {task_id} ended so long ago that the retention of its namespace deletes it"
@@ -211,41 +201,41 @@ class TaskNotFound(_AboutTask):
 class TaskCancelled(_AboutTask):
     """The task is a timer that never ran: it was replaced, unset or fired, as `detail` states."""
 
-    _says = "a timer of process {process} was cancelled"
+    _says = "a timer of {process} was cancelled"
 
 
 class TaskNotEnded(_AboutTask):
     """The task `task_id` waits or runs: only a request that has ended is run again."""
 
-    _says = "a request of process {process} has not ended"
+    _says = "a request of {process} has not ended"
 
 
-class HistoryTruncated(_AboutProcess):
+class HistoryTruncated(AboutProcess):
     """The range begins below `first_event_id`, the first event that the retention has left."""
 
-    _says = "events of process {process} are deleted"
+    _says = "events of {process} are deleted"
 
     def __init__(self, namespace: str, process_id: str, *, first_event_id: int) -> None:
         super().__init__(namespace, process_id, detail=f"the first that is left is event {first_event_id}")
         self.first_event_id = first_event_id
 
 
-class ProcessAlreadyExists(_AboutProcess):
+class ProcessAlreadyExists(AboutProcess):
     """The id is taken in this namespace."""
 
-    _says = "process {process} exists already"
+    _says = "{process} exists already"
 
 
-class ProcessBroken(_AboutProcess):
+class ProcessBroken(AboutProcess):
     """The process is in status error; `detail` is the reason. Repair it, then call again."""
 
-    _says = "process {process} is broken"
+    _says = "{process} is broken"
 
 
-class ProcessNotBroken(_AboutProcess):
+class ProcessNotBroken(AboutProcess):
     """The process is not in status error, and only such a process can be repaired."""
 
-    _says = "process {process} is not broken"
+    _says = "{process} is not broken"
 
 
 class RepairConflict(ProcessNotBroken):
@@ -255,16 +245,16 @@ class RepairConflict(ProcessNotBroken):
     of them take a while.
     """
 
-    _says = "process {process} takes no repair now"
+    _says = "{process} takes no repair now"
 
 
-class Rejected(_AboutProcess):
+class Rejected(AboutProcess):
     """The handler refused the request with `Reject(reason, **details)`.
 
     The process is as it was; one that `start` was to make does not exist.
     """
 
-    _says = "process {process} refused the request"
+    _says = "{process} refused the request"
 
     def __init__(
         self, namespace: str, process_id: str, *, reason: str, details: dict[str, Any] | None = None
@@ -277,13 +267,13 @@ class Rejected(_AboutProcess):
 class Expired(Rejected):
     """The request was not begun in the time of its `expires`: no handler ran, the process is as it was."""
 
-    _says = "process {process} did not begin the request in time"
+    _says = "{process} did not begin the request in time"
 
 
-class HandlerFailed(_AboutProcess):
+class HandlerFailed(AboutProcess):
     """The handler raised, outlived its step_timeout, or lost its worker; `error` is the reason."""
 
-    _says = "the handler of process {process} failed"
+    _says = "the handler of {process} failed"
 
     def __init__(self, namespace: str, process_id: str, *, error: str) -> None:
         super().__init__(namespace, process_id, detail=error)
@@ -316,7 +306,7 @@ class ReplyTimeout(ProgressorError):
         # A caller that waited for a request of somebody else has no key.
         key = "" if idempotency_key is None else f" with idempotency_key={idempotency_key!r}"
         super().__init__(
-            f"no reply from process {named(namespace, process_id)} in time; the task goes on: "
+            f"no reply from {process_text(namespace, process_id)} in time; the task goes on: "
             f"ask again{key}{why}"
         )
         self.namespace = namespace
@@ -367,7 +357,7 @@ class RequestLost(StorageUnavailable):
             why += ", or its process was removed over a day ago"
         key = "the same key" if idempotency_key is None else f"idempotency_key={idempotency_key!r}"
         super().__init__(
-            f"task {task_id} of process {named(namespace, process_id)} was accepted, and is not in this "
+            f"task {task_id} of {process_text(namespace, process_id)} was accepted, and is not in this "
             f"database: {why}; ask again with {key}"
         )
         self.namespace = namespace

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+SCHEDULES: Final = "progressor.schedules"
+"""The namespace whose processes are schedules: the id of each is its own namespace and its name."""
 # Processes, or requests; above it texts say "more than 1,000".
 _COUNTED = 1000
 
@@ -12,6 +14,13 @@ _COUNTED = 1000
 def named(namespace: str, process_id: str) -> str:
     """Return the name of a process for texts: quoted as a whole, whatever characters its id has."""
     return repr(f"{namespace}/{process_id}")
+
+
+def process_text(namespace: str, process_id: str) -> str:
+    """Return a process as errors name it: with its kind, `process` or `schedule`."""
+    if namespace == SCHEDULES:
+        return f"schedule {process_id!r}"
+    return f"process {named(namespace, process_id)}"
 
 
 def fault_text(fault: Mapping[str, Any]) -> str:

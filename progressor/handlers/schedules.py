@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
 from progressor.calendars import Rule
 from progressor.calendars.wall_clock import zone_of
@@ -24,8 +24,6 @@ from progressor.timers import SetTimer
 from progressor.timers.changes import Between
 from progressor.timers.recurrence import CatchUp
 
-SCHEDULES: Final = "progressor.schedules"
-"""The namespace of the processes that are schedules."""
 Overlap = Literal["skip", "queue", "allow"]
 Ids: TypeAlias = str | Callable[[datetime], str]
 _Name: TypeAlias = str | Callable[..., Any]

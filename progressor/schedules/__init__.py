@@ -1,6 +1,6 @@
 """Schedules: each is a process of the namespace `progressor.schedules`, called by the functions here."""
 
-from progressor.handlers.schedules import SCHEDULES as SCHEDULES
+from progressor.errors.wordings import SCHEDULES as SCHEDULES
 from progressor.schedules.process import (
     backfill as backfill,
     pause as pause,

@@ -12,8 +12,9 @@ from typing import Any
 from progressor.calendars import rule_of
 from progressor.config import RetryPolicy
 from progressor.errors import InvalidRequest, Reject
+from progressor.errors.wordings import SCHEDULES
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.schedules import SCHEDULES, Schedule
+from progressor.handlers.schedules import Schedule
 from progressor.inputs import names_like
 from progressor.schedules.declared import arm, keep_due, take
 from progressor.schedules.runs import ScheduleRuns

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from progressor.errors.wordings import SCHEDULES
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.schedules import SCHEDULES, Schedule
+from progressor.handlers.schedules import Schedule
 from progressor.messages.message import MAX_MESSAGES, Message
 from progressor.model import ProcessStatus, TaskType, Timer
 from progressor.node.node import Node

@@ -8,9 +8,9 @@ from typing import Any
 
 from progressor.client.client import Client
 from progressor.errors import InvalidState, ProcessAlreadyExists, ProcessBroken, ProcessNotFound
+from progressor.errors.wordings import SCHEDULES
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process
-from progressor.handlers.schedules import SCHEDULES
 from progressor.loggers import Logger
 from progressor.schedules.process import declare
 from progressor.schedules.state import Declaration, ScheduleState

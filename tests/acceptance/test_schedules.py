@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-from progressor import Client, Cron, Each, Engine, Namespace, Process, Rejected, SetTimer
+from progressor import (
+    Client,
+    Cron,
+    Each,
+    Engine,
+    Namespace,
+    Process,
+    ProcessNotFound,
+    Rejected,
+    ScheduleNotFound,
+    SetTimer,
+)
 from progressor.schedules import SCHEDULES, ScheduleState, Span, backfill, pause, resume, trigger
 from progressor.schedules.state import FanOut
 from progressor.testing.world import World
@@ -169,6 +180,19 @@ async def test_pause_and_resume(progressor_world: MakeWorld) -> None:
         await world.advance(timedelta(minutes=1))
         assert runs.begun == [f"run-010{n}" for n in (1, 5, 0, 2, 3, 4)]
         assert (await state(world)).waiting == []
+
+
+async def test_a_schedule_that_is_not_there(progressor_world: MakeWorld) -> None:
+    """Whatever is asked of it, the error is one of a schedule, and one of a process too."""
+    runs = Runs()
+    runs.namespace.schedule("hourly", HOURLY, start=hour)
+    async with progressor_world([runs.namespace], now=BEGIN) as world:
+        one = world.client.process(SCHEDULES, f"{NS}/nix")
+        for asked in (world.client.call(pause, f"{NS}/nix"), one.get(), one.trace(), one.remove()):
+            with pytest.raises(ScheduleNotFound, match=f"^no schedule '{NS}/nix'$") as missing:
+                await asked
+            assert (missing.value.namespace, missing.value.process_id) == (SCHEDULES, f"{NS}/nix")
+            assert isinstance(missing.value, ProcessNotFound)
 
 
 async def test_a_trigger(progressor_world: MakeWorld) -> None:

@@ -51,10 +51,7 @@ def test_pause_backfill_and_resume(ask: Ask) -> None:
     span = (NS, "yearly", "2019-12-31T00:00Z", "2022-01-01T00:00Z")
     refused = ask("schedules", "backfill", *span)
     assert refused.status == 1
-    assert (
-        f"error: schedule yearly of namespace {NS} refused the request: the schedule is paused"
-        in refused.err
-    )
+    assert f"error: schedule '{NS}/yearly' refused the request: the schedule is paused" in refused.err
     assert ask("schedules", "resume", NS, "yearly", "--json").out == "null\n"
     assert ask("schedules", "backfill", *span, "--json").json == [
         "2020-01-01T00:00:00+00:00",
@@ -95,8 +92,10 @@ def test_what_is_wrong(ask: Ask) -> None:
     for command in ("pause", "resume", "trigger"):
         refused = ask("schedules", command, NS, "nix")
         assert refused.status == 1
-        assert f"error: schedule nix of namespace {NS} not found; `progressor schedules" in refused.err
+        assert f"error: no schedule '{NS}/nix'; `progressor schedules` lists those" in refused.err
         assert "progressor.schedules" not in refused.err
     refused = ask("schedules", "pause", "no such", "nix", "--json")
     assert json.loads(refused.err)["error"] == "ScheduleNotFound"
+    refused = ask("schedules", "pause", NS, "n" * 300)
+    assert (refused.status, "NAMESPACE/NAME must have 1 to 256 characters" in refused.err) == (2, True)
     assert ask("schedules", "backfill", NS, "yearly", "yesterday").status == 2

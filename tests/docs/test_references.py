@@ -36,6 +36,7 @@ PUBLIC = """
     ProcessChange acting AuditEntry AuditPage tracing log_fields
     Bulk BulkStatus BulkPreview BrokenGroup BulkNotFound
     ProgressorError InvalidRequest IdempotencyConflict NamespaceNotFound NamespaceInUse ProcessNotFound
+    ScheduleNotFound
     TaskCancelled TaskNotEnded TaskNotFound HistoryTruncated
     ArchiveDamaged ArchiveUnavailable FeedTruncated FeedEvent FeedKind
     Subscription FeedBatch SubscriptionLost Projection Sink KnownSubscription ParkedEntry

@@ -20,6 +20,7 @@ from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.problems import problem_of
 from progressor.http.wire.problems import TABLE
 from progressor.inputs import HistoryRange
+from progressor.schedules import SCHEDULES
 from progressor.timers import SetTimer
 from tests.acceptance.support import Gate
 from tests.http import shop
@@ -40,6 +41,7 @@ ERRORS = [
     errors.NamespaceNotFound(NS, ("shop.orders",)),
     errors.NamespaceInUse(NS, workers=1, processes=2),
     errors.ProcessNotFound(NS, "a/ü", detail="it was removed"),
+    errors.ScheduleNotFound(SCHEDULES, "shop.order/nightly"),
     errors.TaskNotFound(NS, "o1", task_id=17),
     errors.TaskNotFound(NS, "o1", task_id=17, is_deleted=True),
     errors.HistoryTruncated(NS, "o1", first_event_id=5),

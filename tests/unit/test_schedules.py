@@ -9,8 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from progressor import Cron, Each, InvalidRequest, Message, Namespace, Process
-from progressor.handlers.schedules import SCHEDULES
-from progressor.schedules import Declaration, schedules_of
+from progressor.schedules import SCHEDULES, Declaration, schedules_of
 
 NIGHTLY = Cron("0 2 * * *", tz="Europe/Berlin")
 NOMINAL = datetime(2026, 3, 30, 22, 30, tzinfo=UTC)

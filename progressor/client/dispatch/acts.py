@@ -6,7 +6,7 @@ Rule: what programs ask all the time is none, and costs nothing more; from the c
 from __future__ import annotations
 
 from progressor.acts import OF_CALLERS, OF_SCHEDULES, Act, AuditVerb, is_in_console, verb_of_request
-from progressor.handlers.schedules import SCHEDULES
+from progressor.errors.wordings import SCHEDULES
 from progressor.node.node import Node
 from progressor.storage import Request
 

@@ -21,12 +21,12 @@ from progressor.client.dispatch.traced import TracedRequest, traced, traced_unti
 from progressor.client.results import Read, Receipt, response_of
 from progressor.errors import (
     NamespaceNotFound,
-    ProcessNotFound,
     ProgressorError,
     ReplyTimeout,
     RequestLost,
     StorageUnavailable,
     TaskNotFound,
+    process_not_found,
 )
 from progressor.handlers.codec import RAW, Wire, require_in_range
 from progressor.handlers.dry_run import guarded
@@ -355,7 +355,7 @@ class Dispatcher:
         snapshot = await (await self._node.reads()).process(namespace, process_id)
         if snapshot is None:
             await self.check_namespace(namespace)
-            raise ProcessNotFound(namespace, process_id)
+            raise process_not_found(namespace, process_id)
         return snapshot
 
 

@@ -12,7 +12,7 @@ from progressor.archive.pages import ExportPage, ImportOutcome
 from progressor.archive.records import WholeProcess
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.reader import Reader
-from progressor.errors import InvalidRequest, ProcessNotFound
+from progressor.errors import InvalidRequest, process_not_found
 from progressor.inputs import check_count, check_namespace, check_text
 from progressor.model import Metadata
 from progressor.node.node import Node
@@ -55,7 +55,7 @@ class Transferring:
             one = await self._dispatcher.found(namespace, process_id)
             whole = await self._node.storage.whole([one.life])
             if not whole:
-                raise ProcessNotFound(namespace, process_id)
+                raise process_not_found(namespace, process_id)
             return ExportPage(whole, None)
         found, following = await self.reader.search(
             namespace=namespace,

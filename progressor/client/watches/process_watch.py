@@ -15,7 +15,7 @@ from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.reader import Reader
 from progressor.client.results import ProcessChange, WatchedStatus
 from progressor.client.watches.positions import REMOVED, UNKNOWN, WatchPlace
-from progressor.errors import HistoryTruncated, ProcessNotFound
+from progressor.errors import HistoryTruncated, process_not_found
 from progressor.inputs import HistoryRange
 from progressor.model import Event, Snapshot
 from progressor.node.node import Node
@@ -194,11 +194,11 @@ class Watches:
         if found is None:
             self._dispatcher.forget_namespace(namespace)
             await self._dispatcher.check_namespace(namespace)
-            raise ProcessNotFound(namespace, process_id)
+            raise process_not_found(namespace, process_id)
         # Behind the end of one life comes the next one.
         if place is None or place.version == REMOVED:
             if found.life is None:
-                raise ProcessNotFound(namespace, process_id)
+                raise process_not_found(namespace, process_id)
             place = WatchPlace(found.life, None, UNKNOWN)
         has_feed = found.feeds and self._node.signals is not None
         if has_feed:

@@ -73,7 +73,7 @@ def error_of(answer: Answer) -> ProgressorError:
     for field, of in (("processes", errors.CallCycle), ("similar", errors.NamespaceNotFound)):
         if issubclass(error, of):
             facts[field] = tuple(facts.get(field, ()))
-    if "process_id" in facts and issubclass(error, errors.ProcessNotFound.__mro__[1]):
+    if "process_id" in facts and issubclass(error, errors.AboutProcess):
         facts["detail"] = facts.pop("cause", None)
     vars(made).update(facts)
     return made

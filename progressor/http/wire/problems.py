@@ -34,6 +34,7 @@ from progressor.errors import (
     RepairConflict,
     ReplyTimeout,
     RequestLost,
+    ScheduleNotFound,
     SchemaMismatch,
     StorageUnavailable,
     SubscriptionLost,
@@ -94,6 +95,7 @@ TABLE: Mapping[type[ProgressorError], Kind] = {
         "namespace-in-use", HTTPStatus.CONFLICT, "The namespace is served, or has processes"
     ),
     ProcessNotFound: Kind("process-not-found", HTTPStatus.NOT_FOUND, "There is no such process"),
+    ScheduleNotFound: Kind("schedule-not-found", HTTPStatus.NOT_FOUND, "There is no such schedule"),
     TaskNotFound: Kind("task-not-found", HTTPStatus.NOT_FOUND, "The process has no such task"),
     HistoryTruncated: Kind(
         "history-truncated", HTTPStatus.GONE, "The retention has deleted events of this range"
