@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import typer
@@ -22,8 +23,10 @@ from progressor.cli.banner import banner
 from progressor.cli.output import note, stderr
 from progressor.cli.runner import BEYOND_GRACE, Runner, leave, warn_of_polls
 from progressor.client.client import Client
+from progressor.client.system import health_within
 from progressor.deployment import logs
 from progressor.deployment.database import Database, database
+from progressor.deployment.health import DATABASE_SECONDS
 from progressor.deployment.link import Link
 from progressor.deployment.monitor import Monitor
 from progressor.deployment.retirement import Recycling
@@ -111,7 +114,7 @@ def serve(manner: Manner[S], settings: Settings, build: Build[S], link: Link | N
         def started(service: S) -> None:
             running.append(service)
             if check is not None:
-                check.watch(service.client.health)
+                check.watch(partial(health_within, service.client.health, DATABASE_SECONDS))
             if link is None:
                 _say_started(manner, service, found, check if isinstance(check, Monitor) else None)
                 warn_of_polls(settings)

@@ -26,7 +26,7 @@ from progressor.client.feed.following import Following
 from progressor.client.feed.reading import FeedReadings
 from progressor.client.handle import ProcessClient, ProcessHandle
 from progressor.client.reader import Reader
-from progressor.client.results import Health, Page, TraceEntry
+from progressor.client.results import Fault, Health, Page, TraceEntry
 from progressor.client.system import SystemReader
 from progressor.client.tokens import Tokens
 from progressor.client.transfers.put import import_of
@@ -299,5 +299,7 @@ class Client(
             await self._node.connected()
             serving = await self._node.storage.health(self._node.options.lease_age)
         except ProgressorError as error:
-            return Health(False, str(error), 0, ())
+            fault: Fault | None = None if self._node.is_closed else "database"
+            lasts = round(self._node.storage.outage.seconds, 1) or None
+            return Health(False, str(error), 0, (), fault=fault, fault_seconds=lasts)
         return Health(True, None, *serving)

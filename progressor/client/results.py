@@ -45,6 +45,8 @@ Read = Callable[[bytes], Any]
 """A function that reads an answer from its JSON."""
 WatchedStatus = Literal["init", "running", "error", "removed"]
 """The status of a process that is watched."""
+Fault = Literal["event_loop", "database"]
+"""The part that does not answer: the event loop of the OS process that was asked, or its database."""
 
 
 class Receipt(NamedTuple):
@@ -191,7 +193,8 @@ class Page:
 class Health:
     """The health of a database: does it answer, with the right schema; who serves what, what is paused.
 
-    `detail` is the error if it is not `ok`.
+    `detail` is the error if it is not `ok`; `fault` is the part that does not answer, if it is known, and
+    `fault_seconds` for how long it has not.
     """
 
     ok: bool
@@ -199,6 +202,8 @@ class Health:
     workers: int
     namespaces: tuple[str, ...]
     paused: tuple[str, ...] = ()
+    fault: Fault | None = None
+    fault_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

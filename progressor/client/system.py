@@ -1,22 +1,46 @@
-"""The system of a client: the figures of its database, the doctor's examination, and its settings.
+"""The system of a client: its health, the figures of its database, the doctor's examination, its settings.
 
-Rule: an examination has an end, and there is one at a time; settings are shown without secrets.
+Rule: health is known in time, whatever does not answer. An examination has an end, and there is one at a
+time. Settings are shown without secrets.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 
 from pydantic import SecretStr
 
+from progressor.client.results import Health
 from progressor.errors import InvalidRequest
 from progressor.monitoring import DatabaseFigures
 from progressor.node.node import Node
-from progressor.storage import schema_check
+from progressor.storage import longest_outage, schema_check
 from progressor.storage.doctor import Report, examine
+from progressor.texts import duration
+
+
+async def health_within(ask: Callable[[], Awaitable[Health]], seconds: float) -> Health:
+    """Return the health of this OS process's database; not ok if it is not known within so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await ask()
+    except TimeoutError:
+        outage = longest_outage()
+    if outage is None:
+        return Health(
+            False,
+            f"PostgreSQL did not answer within {seconds:g} s, without an error: it is slow, or the network "
+            "is, or all connections of this OS process are taken",
+            0,
+            (),
+            fault="database",
+        )
+    lasts = round(outage.seconds, 1)
+    says = f"PostgreSQL has not been available for {duration(timedelta(seconds=lasts))}: {outage.cause}"
+    return Health(False, says, 0, (), fault="database", fault_seconds=lasts)
 
 
 class SystemReader:

@@ -1,21 +1,31 @@
 """Health of a service, read through its event loop from another thread.
 
-Rule: a loop that does not answer in time is not healthy. Liveness and readiness do not ask PostgreSQL.
-An outage of PostgreSQL must restart no service, because that would end steps that only wait for it, and
-take none out of a balancer, because all would be out at once.
+Rule: a loop that does not answer in time is not healthy, and its pulse shows since when. A question bounds
+its own wait for PostgreSQL, so that only the loop can leave it without an answer. Liveness and readiness do
+not ask PostgreSQL. An outage of PostgreSQL must restart no service, because that would end steps that only
+wait for it, and take none out of a balancer, because all would be out at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, TimeoutError as NoAnswer
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from progressor.client.results import Health
+from progressor.supervision import watched
+from progressor.texts import duration
 
 T = TypeVar("T")
+
+DATABASE_SECONDS = 1.0
+"""The seconds that a question may wait for PostgreSQL: less than a ServiceHealth waits for the question."""
+# Seconds: between two beats of a loop; after its last beat a loop is blocked.
+_PULSE, _BLOCKED = 0.2, 0.5
 
 Ask = Callable[[], Awaitable[Health]]
 
@@ -32,6 +42,24 @@ async def lives() -> Liveness:
     return Liveness(True)
 
 
+class _Pulse:
+    """The pulse of the running event loop; any thread may read how long ago its last beat was."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._again = watched("pulse", self._beat)
+        self._beat()
+
+    def _beat(self) -> None:
+        self._last = time.monotonic()
+        self._loop.call_later(_PULSE, self._again)
+
+    @property
+    def age(self) -> float:
+        """The seconds since the last beat."""
+        return time.monotonic() - self._last
+
+
 class ServiceHealth:
     """The health of one service, whose answers may take `seconds`.
 
@@ -44,11 +72,12 @@ class ServiceHealth:
         self._says: str = "starting"
         self._ask: tuple[asyncio.AbstractEventLoop, Ask] | None = None
         self._alive: tuple[asyncio.AbstractEventLoop, Callable[[], Awaitable[Liveness]]] | None = None
+        self._pulse: _Pulse | None = None
 
     def watch(self, ask: Ask, alive: Callable[[], Awaitable[Liveness]] = lives) -> None:
         """Take health and liveness from these calls, on the event loop that runs now."""
         loop = asyncio.get_running_loop()
-        self._ask, self._alive = (loop, ask), (loop, alive)
+        self._ask, self._alive, self._pulse = (loop, ask), (loop, alive), _Pulse()
 
     def leave(self) -> None:
         """Report from now on that the service stops, so that nobody sends requests to it any more."""
@@ -63,10 +92,20 @@ class ServiceHealth:
         try:
             return answered(_awaited(ask), loop, self._seconds)
         except NoAnswer:
-            says = f"no answer within {self._seconds:g} s from the event loop or the database"
-            return Health(False, says, 0, ())
+            return self._unanswered()
         except LoopEnded:
             return Health(False, "stopping", 0, ())
+
+    def _unanswered(self) -> Health:
+        lasts = 0.0 if self._pulse is None else round(self._pulse.age, 1)
+        if lasts < _BLOCKED:
+            says = f"no answer within {self._seconds:g} s, though the event loop runs"
+            return Health(False, says, 0, ())
+        says = (
+            f"the event loop has been blocked for {duration(timedelta(seconds=lasts))}: "
+            "if a handler blocks it, the log names it"
+        )
+        return Health(False, says, 0, (), fault="event_loop", fault_seconds=lasts)
 
     def life(self) -> Liveness:
         """Return the liveness: does the event loop answer? Call it in a thread."""

@@ -21,10 +21,11 @@ from types import TracebackType
 from typing import Self
 
 from progressor import metrics
+from progressor.client.results import Health
 from progressor.deployment.health import ServiceHealth
 from progressor.errors import InvalidRequest
 from progressor.loggers import Logger
-from progressor.outages import cause_of
+from progressor.outages import Outage, OutageLines, cause_of
 from progressor.supervision import keep_thread, log_failed
 
 log = Logger("progressor.monitor")
@@ -34,6 +35,7 @@ _HEALTH_SECONDS = 2.0
 _CONNECTION_SECONDS = 10.0
 # Seconds between two looks of the server whether it must stop.
 _LOOKS_UP_SECONDS = 0.1
+_LINES = OutageLines("service not healthy", "service still not healthy", "service healthy again")
 _PAGES = b"there are /metrics, /health, /health/live and /health/ready\n"
 
 # The metrics as text and its content type, for an Accept header; called in a thread.
@@ -50,6 +52,7 @@ class Monitor(ServiceHealth):
         super().__init__(_HEALTH_SECONDS)
         self.expose = expose
         self._left = threading.Event()
+        self._illness = Outage(log, _LINES)
         try:
             self._server = _Server(host, port, self)
         except OSError as error:
@@ -60,6 +63,16 @@ class Monitor(ServiceHealth):
     def __enter__(self) -> Self:
         keep_thread("monitor", self._serve, until=self._left)
         return self
+
+    def health(self) -> Health:
+        """Return the present health, and log what does not answer; call it in a thread."""
+        health = super().health()
+        if health.ok:
+            self._illness.worked()
+        elif health.fault is not None:
+            facts = {"fault": health.fault, "fault_seconds": health.fault_seconds}
+            self._illness.failed(health.detail or "", **facts)
+        return health
 
     def _serve(self) -> None:
         self._server.serve_forever(poll_interval=_LOOKS_UP_SECONDS)

@@ -185,17 +185,20 @@ class Supervisor:
             # Two children have one number while one replaces the other: one that is ok is enough.
             if child.number not in states or not states[child.number].ok:
                 states[child.number] = Health(**answer)
-        ill = [
-            f"child {number}: {states[number].detail if number in states else 'no answer'}"
+        ill = {
+            number: states.get(number, Health(False, "no answer", 0, ()))
             for number in self._numbers
             if number not in states or not states[number].ok
-        ]
+        }
+        faults = {each.fault for each in ill.values()}
         return Health(
             not ill,
-            "; ".join(ill) or None,
+            "; ".join(f"child {number}: {each.detail}" for number, each in ill.items()) or None,
             max((each.workers for each in states.values()), default=0),
             tuple(sorted({name for each in states.values() for name in each.namespaces})),
             tuple(sorted({name for each in states.values() for name in each.paused})),
+            fault=faults.pop() if len(faults) == 1 else None,
+            fault_seconds=max((each.fault_seconds or 0.0 for each in ill.values()), default=0.0) or None,
         )
 
     async def life(self) -> Liveness:

@@ -68,7 +68,11 @@ if TYPE_CHECKING:
     )
     from progressor.storage.postgres.pipeline import Hints as Hints
     from progressor.storage.postgres.pool import SessionPool as SessionPool
-    from progressor.storage.postgres.server_identity import place_of as place_of, said_by as said_by
+    from progressor.storage.postgres.server_identity import (
+        longest_outage as longest_outage,
+        place_of as place_of,
+        said_by as said_by,
+    )
     from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
     from progressor.storage.postgres.sqlstates import BatchRefused as BatchRefused, Unreadable as Unreadable
     from progressor.storage.postgres.transactions import Doubtful as Doubtful
@@ -142,7 +146,7 @@ else:
             "postgres.dsn": "parsed with_database with_defaults",
             "postgres.pipeline": "Hints",
             "postgres.pool": "SessionPool",
-            "postgres.server_identity": "place_of said_by",
+            "postgres.server_identity": "longest_outage place_of said_by",
             "postgres.session_setup": "refuse_lent_sessions",
             "postgres.sqlstates": "BatchRefused Unreadable",
             "postgres.transactions": "Doubtful",

@@ -126,6 +126,7 @@ async def test_after_a_failure_the_next_request_tries_again(
     assert {type(error) for error in failed} == {SchemaMismatch}
     health = await client.health()
     assert (health.ok, "progressor migrate" in str(health.detail)) == (False, True)
+    assert health.fault == "database"
     await asyncio.to_thread(migrations.upgrade, empty_dsn)
     async with Engine(empty_dsn, [Scripted().namespace], **mode):
         assert await client.start(NS, "p", Act(add=1)) == 1
@@ -148,7 +149,8 @@ async def test_a_closed_client_says_so(
     for verb in VERBS.values():
         with pytest.raises(StorageUnavailable, match=CLOSED):
             await verb(client)
-    assert (await client.health()).detail == "the client is closed"
+    health = await client.health()
+    assert (health.detail, health.fault) == ("the client is closed", None)
     with pytest.raises(StorageUnavailable, match=CLOSED):
         await client.__aenter__()
     assert looked == []

@@ -11,13 +11,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
+from progressor.client import system
 from progressor.client.results import Health
+from progressor.client.system import health_within
 from progressor.deployment.health import Liveness
 from progressor.deployment.monitor import Monitor
 from progressor.errors import InvalidRequest
+from progressor.loggers import Logger
+from progressor.outages import Outage, OutageLines
 
 
 @pytest.fixture
@@ -66,7 +71,15 @@ async def test_health_through_the_life_of_a_service(monitor: Monitor) -> None:
     monitor.watch(_well)
     assert await _health(monitor) == (
         200,
-        {"ok": True, "detail": None, "workers": 2, "namespaces": ["shop"], "paused": ["till"]},
+        {
+            "ok": True,
+            "detail": None,
+            "workers": 2,
+            "namespaces": ["shop"],
+            "paused": ["till"],
+            "fault": None,
+            "fault_seconds": None,
+        },
     )
     monitor.leave()
     status, said = await _health(monitor)
@@ -182,8 +195,52 @@ async def test_no_answer_is_503(monitor: Monitor, monkeypatch: pytest.MonkeyPatc
     monitor.watch(never)
     status, said = await _health(monitor)
     assert status == 503
-    assert str(said["detail"]).startswith("no answer within 0.05 s")
+    assert said["detail"] == "no answer within 0.05 s, though the event loop runs"
+    assert said["fault"] is None
     assert _get(f"{monitor.url}/metrics")[0] == 200, "the loop is blocked by this very request"
+
+
+async def test_a_blocked_loop_is_named(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the time since when it is blocked, by this very test; in the log too."""
+    monitor.watch(_well)
+    with monkeypatch.context() as short:
+        short.setattr(monitor, "_seconds", 0.8)
+        status, _, body = _get(f"{monitor.url}/health")
+    said = json.loads(body)
+    assert (status, said["fault"]) == (503, "event_loop")
+    assert said["fault_seconds"] >= 0.8
+    assert said["detail"].startswith("the event loop has been blocked for ")
+    (line,) = (each for each in caplog.records if each.name == "progressor.monitor")
+    assert vars(line).items() >= {"fault": "event_loop", "cause": said["detail"]}.items()
+    assert (await _health(monitor))[0] == 200
+
+
+async def test_a_database_that_is_away_is_named(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its error and the time since when it is away, if that is known; in the log too."""
+
+    async def never() -> Health:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monitor.watch(partial(health_within, never, 0.05))
+    monkeypatch.setattr(system, "longest_outage", lambda: None)
+    status, said = await _health(monitor)
+    assert (status, said["fault"], said["fault_seconds"]) == (503, "database", None)
+    assert str(said["detail"]).startswith("PostgreSQL did not answer within 0.05 s, without an error")
+    outage = Outage(Logger("progressor.test"), OutageLines("gone", "still gone", "back"))
+    outage.failed("OperationalError: refused")
+    monkeypatch.setattr(system, "longest_outage", lambda: outage)
+    monkeypatch.setattr(outage, "_since", time.monotonic() - 180)
+    status, said = await _health(monitor)
+    assert (status, said["fault"]) == (503, "database")
+    assert said["detail"] == "PostgreSQL has not been available for 3 min: OperationalError: refused"
+    assert isinstance(said["fault_seconds"], float)
+    lines = [each for each in caplog.records if each.name == "progressor.monitor"]
+    assert [vars(each)["fault"] for each in lines] == ["database"]
 
 
 def test_metrics_in_both_formats(monitor: Monitor) -> None:

@@ -128,7 +128,8 @@ def test_children_share_the_work(workers: Callable[..., Workers], client: SyncCl
     number = next(number for number, pid in both.pids.items() if pid == hogged)
     status, health = _health(both)
     assert (status, health["ok"]) == (503, False)
-    assert health["detail"].startswith(f"child {number}: no answer within ")
+    assert health["detail"].startswith(f"child {number}: the event loop has been blocked for ")
+    assert health["fault"] == "event_loop"
     status, text = _get(f"{both.places['health']}/live")
     assert (status, json.loads(text)) == (
         503,

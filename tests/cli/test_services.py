@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -122,6 +123,8 @@ def test_worker_serves_metrics_and_health(spawn: Spawn, dsn: str) -> None:
         "workers": 1,
         "namespaces": ["shop.cart", "shop.order"],
         "paused": [],
+        "fault": None,
+        "fault_seconds": None,
     }
 
 
@@ -131,6 +134,16 @@ def _is(url: str, status: int) -> bool:
     except urllib.error.HTTPError as error:
         with error:
             return error.code == status
+
+
+def _ill(url: str) -> dict[str, Any]:
+    """What a page of health says with a 503."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        _get(url)
+    with refused.value as answer:
+        assert answer.code == 503
+        said: dict[str, Any] = json.loads(answer.read())
+    return said
 
 
 def test_every_service_lives_while_its_database_is_away(spawn: Spawn) -> None:
@@ -157,6 +170,10 @@ def test_every_service_lives_while_its_database_is_away(spawn: Spawn) -> None:
         server.stop()
         for health in pages:
             _eventually(partial(_is, health, 503))
+            _eventually(lambda page=health: _ill(page)["fault_seconds"] is not None)
+            found = _ill(health)
+            assert found["fault"] == "database"
+            assert "PostgreSQL has not been available for " in found["detail"]
             # Nobody is restarted for it, and nobody leaves its balancer.
             assert _is(f"{health}/live", 200)
             assert _is(f"{health}/ready", 200)

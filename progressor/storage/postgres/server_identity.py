@@ -48,9 +48,16 @@ def outage_of(dsn: str) -> Outage:
     return outage
 
 
-def _longest_ms() -> float:
+def longest_outage() -> Outage | None:
+    """Return the outage of a database that has lasted longest here; None if there is none. Any thread."""
     with _LOCK:
-        return max((outage.seconds * 1000 for outage in _OUTAGES), default=0.0)
+        found = max(_OUTAGES, key=lambda each: each.seconds, default=None)
+    return found if found is not None and found.seconds else None
+
+
+def _longest_ms() -> float:
+    outage = longest_outage()
+    return 0.0 if outage is None else outage.seconds * 1000
 
 
 # The outages of all databases that this OS process talks to.

@@ -6,13 +6,13 @@ no token, never query the database.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
 
 from starlette.responses import Response
 
 from progressor import metrics as registry
 from progressor.client.results import Health
+from progressor.client.system import health_within
 from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest, RouteContext
 from progressor.http.server.openapi.operations import OBJECT, TEXT
@@ -60,11 +60,7 @@ async def health_of(server: RouteContext) -> Health:
     """Return the health of the API and its database at this moment; raise no error."""
     if server.waits.is_draining:
         return Health(False, "stopping", 0, ())
-    try:
-        async with asyncio.timeout(_SECONDS):
-            return await server.client.health()
-    except TimeoutError:
-        return Health(False, f"no answer within {_SECONDS:g} s from the database", 0, ())
+    return await health_within(server.client.health, _SECONDS)
 
 
 @routes.add(
