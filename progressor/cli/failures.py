@@ -42,7 +42,7 @@ EXIT_STATUS = (
     ("0", "it worked"),
     ("1", "it was refused or it failed; the line on stderr says why"),
     ("2", "the command line, a setting or the request is wrong: change it before you repeat it"),
-    ("75", "no answer in time, or no database: repeat it with the same --idempotency-key"),
+    ("75", "no answer in time, or PostgreSQL is away: repeat it with the same --idempotency-key"),
     ("77", "the database refuses the role what it needs; the line on stderr says what to grant"),
     ("130, 143", "left on Ctrl-C or SIGTERM; services leave at the first with 0, at the second at once"),
 )

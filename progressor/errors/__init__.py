@@ -368,8 +368,8 @@ class RequestLost(StorageUnavailable):
 
 
 class SchemaMismatch(ProgressorError):
-    """This release cannot use the database: its tables are older or newer, its encoding is not UTF8, or
-    PostgreSQL is too old.
+    """This release cannot use the database: it does not exist, its tables are older or newer, its encoding
+    is not UTF8, or PostgreSQL is too old.
     """
 
 

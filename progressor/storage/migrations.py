@@ -27,6 +27,7 @@ from sqlalchemy.schema import CreateSchema
 from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import InvalidRequest
 from progressor.storage.postgres import session_setup, sqlstates
+from progressor.storage.postgres.first_connection import connect_at_start
 from progressor.storage.schema_check import (
     OLDEST_RELEASE,
     check,
@@ -99,7 +100,7 @@ def connect(dsn: str) -> Connection:
     """
 
     def open_() -> psycopg.Connection[Any]:
-        connection = session_setup.connect_blocking(dsn, "progressor migrate")
+        connection = connect_at_start(dsn, "progressor migrate")
         connection.autocommit = False
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.read_only = connection.deferrable = False

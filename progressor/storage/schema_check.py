@@ -23,6 +23,7 @@ from progressor.errors import InvalidRequest, ProgressorError, SchemaMismatch
 from progressor.loggers import Logger
 from progressor.storage.catalog import Difference, differences, entries
 from progressor.storage.postgres import session_setup, sqlstates
+from progressor.storage.postgres.first_connection import connect_at_start
 from progressor.storage.statements import STATEMENTS
 
 log = Logger("progressor.migrations")
@@ -86,7 +87,7 @@ def _looking(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection in one transaction, with the settings that a look at the schema relies on."""
     role = None
     try:
-        with closing(session_setup.connect_blocking(dsn, "progressor migrate")) as connection:
+        with closing(connect_at_start(dsn, "progressor migrate")) as connection:
             role = connection.info.user
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             connection.read_only = connection.deferrable = False

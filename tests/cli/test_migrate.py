@@ -10,6 +10,7 @@ import pytest
 from progressor.cli import options
 from progressor.storage import migrations
 from tests.cli.conftest import Ended, run
+from tests.conftest import Databases
 
 Command = Callable[..., Ended]
 
@@ -46,6 +47,18 @@ def test_going_down_asks_first(
     assert progressor("migrate", **env).status == 0
     back = progressor(*down, "--yes", "--json", **env)
     assert (back.json["from"], back.json["to"]) == (head, None)
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["status"], ["doctor"], ["scanner"]])
+def test_a_database_that_does_not_exist(
+    progressor: Command, databases: Databases, command: list[str]
+) -> None:
+    """The command that makes it is named; to repeat this one would not help."""
+    missing = progressor(*command, PROGRESSOR_DATABASE_URL=databases.dsn("no_such"), COLUMNS="300")
+    # Of the doctor 1 says that something was found.
+    assert missing.status == (2 if command == ["doctor"] else 1)
+    assert "the database 'no_such' does not exist on " in missing.err
+    assert "(`createdb no_such`) and run `progressor migrate`" in missing.err
 
 
 @pytest.mark.parametrize("command", [["migrate"], ["worker", "shop"], ["scanner"], ["zombie-collector"]])

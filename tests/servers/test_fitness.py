@@ -9,11 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from progressor import Client, Engine, Namespace, SchemaMismatch
+from progressor import Client, Engine, Namespace, SchemaMismatch, StorageUnavailable
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
-from progressor.storage.postgres import session_setup
+from progressor.storage.postgres import first_connection, session_setup
 from tests.conftest import Databases
 
 
@@ -59,6 +60,30 @@ def test_a_database_that_is_not_utf8(narrow: tuple[str, str], act: str) -> None:
     with psycopg.connect(dsn) as connection:
         (found,) = connection.execute("SELECT to_regnamespace('progressor')").fetchone() or ()
         assert found is None
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_database_that_does_not_exist(databases: Databases, act: str) -> None:
+    """It is named, with its server and with how to make it; no password is."""
+    parts = conninfo_to_dict(databases.dsn(""))
+    dsn = make_conninfo("", **{**parts, "dbname": "no such", "password": "secret"})
+    with pytest.raises(SchemaMismatch, match=r"^the database 'no such' does not exist on ") as refused:
+        ACTS[act](dsn)
+    assert f":{parts.get('port', 5432)}: correct its name" in str(refused.value)
+    assert "(`createdb 'no such'`)" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_database_that_may_exist(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pooler has names of its own, and a server may refuse to be asked: nothing is concluded."""
+    missing = databases.dsn("no_such")
+    with monkeypatch.context() as pooled:
+        pooled.setattr(psycopg.ConnectionInfo, "backend_pid", property(lambda _: 1))
+        with pytest.raises(StorageUnavailable, match="cannot be reached"):
+            migrations.check(missing)
+    monkeypatch.setattr(first_connection, "_ALWAYS_THERE", "no such either")
+    with pytest.raises(StorageUnavailable, match="cannot be reached"):
+        migrations.check(missing)
 
 
 @pytest.mark.parametrize("act", ACTS)

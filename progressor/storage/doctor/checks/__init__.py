@@ -20,6 +20,7 @@ from psycopg.rows import class_row
 from progressor.config import DEFAULT_SCHEMA
 from progressor.storage.catalog import differences, entries
 from progressor.storage.postgres import session_setup, sqlstates
+from progressor.storage.postgres.first_connection import connect_at_start
 from progressor.storage.statements import STATEMENTS, in_schema
 
 
@@ -94,7 +95,7 @@ def run(
     ends_at = math.inf if within is None else time.monotonic() + within.total_seconds()
     try:
         # Any server will do, a standby too.
-        with session_setup.connect_blocking(dsn, "progressor doctor", server="any") as connection:
+        with connect_at_start(dsn, "progressor doctor", server="any") as connection:
             role = connection.info.user
             # One snapshot for all checks: a busy system gives no false alarm.
             connection.autocommit = False
