@@ -10,8 +10,19 @@ import typer
 from rich.text import Text
 
 from progressor.cli.change import print_answer
-from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, read_moment, with_settings
+from progressor.cli.options import (
+    ACTING,
+    ASKING,
+    AsJson,
+    IdempotencyKey,
+    NamespaceName,
+    Timeout,
+    read_duration,
+    read_moment,
+    with_settings,
+)
 from progressor.cli.output import clock, note, print_json, stdout
+from progressor.cli.patience import patient_answer
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
@@ -21,15 +32,7 @@ from progressor.errors import NamespaceNotFound, ScheduleNotFound
 from progressor.handlers.process import Process
 from progressor.inputs import check_text
 from progressor.monitoring import KnownNamespace
-from progressor.schedules import (
-    SCHEDULES,
-    ScheduleState,
-    Span,
-    backfill,
-    pause,
-    resume,
-    trigger,
-)
+from progressor.schedules import SCHEDULES, ScheduleState, Span
 from progressor.texts import rule_text, short, visible
 
 _PAGE = 1_000
@@ -78,31 +81,47 @@ def pause_schedule(
     reason: Annotated[
         str | None, typer.Option("--reason", help="Shown to all until it is resumed.")
     ] = None,
+    idempotency_key: IdempotencyKey = None,
+    timeout: Timeout = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Send nothing more until it is resumed; times in between are passed over, and can be backfilled."""
-    _ask(settings, namespace, name, pause, reason or "")
+    sent = _Call(namespace, name, "pause", reason or "", idempotency_key)
+    _ask(settings, sent, timeout, machine=json)
     print_answer(None, f"paused the schedule {visible(name)} of {namespace}", machine=json)
 
 
 @app.command("resume")
 @with_settings(ACTING)
 def resume_schedule(
-    namespace: NamespaceName, name: Name, *, json: AsJson = False, settings: Settings
+    namespace: NamespaceName,
+    name: Name,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
 ) -> None:
     """Send again, from the next time on."""
-    _ask(settings, namespace, name, resume)
+    _ask(settings, _Call(namespace, name, "resume", None, idempotency_key), timeout, machine=json)
     print_answer(None, f"resumed the schedule {visible(name)} of {namespace}", machine=json)
 
 
 @app.command("trigger")
 @with_settings(ACTING)
 def trigger_schedule(
-    namespace: NamespaceName, name: Name, *, json: AsJson = False, settings: Settings
+    namespace: NamespaceName,
+    name: Name,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    timeout: Timeout = None,
+    json: AsJson = False,
+    settings: Settings,
 ) -> None:
     """Send now, or once the run before has ended, beside all other times."""
-    nominal = _ask(settings, namespace, name, trigger)
+    sent = _Call(namespace, name, "trigger", None, idempotency_key)
+    nominal = datetime.fromisoformat(_ask(settings, sent, timeout, machine=json))
     done = f"triggered the schedule {visible(name)} of {namespace}, as of {nominal.isoformat()}"
     print_answer(nominal if json else None, done, machine=json)
 
@@ -117,6 +136,8 @@ def backfill_schedule(
         str | None, typer.Argument(metavar="[UNTIL]", show_default=False, help="Before it; default: now.")
     ] = None,
     *,
+    idempotency_key: IdempotencyKey = None,
+    timeout: Timeout = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -125,15 +146,40 @@ def backfill_schedule(
     if begin is None:
         raise AssertionError("a text is given")
     span = Span(since=begin, until=read_moment(until, "UNTIL"))
-    times = _ask(settings, namespace, name, backfill, span)
+    sent = _Call(namespace, name, "backfill", span, idempotency_key)
+    times = [datetime.fromisoformat(each) for each in _ask(settings, sent, timeout, machine=json)]
     done = f"the schedule {visible(name)} of {namespace} sends {len(times)} times, one after the other"
     print_answer(times if json else None, done, machine=json)
 
 
-def _ask(settings: Settings, namespace: str, name: str, function: Any, *args: Any) -> Any:
-    process_id = check_text("NAMESPACE/NAME", f"{namespace}/{name}")
+class _Call(NamedTuple):
+    """A call on a schedule: the names of both, its arguments, and its idempotency key."""
+
+    namespace: str
+    schedule: str
+    name: str
+    args: Any
+    idempotency_key: str | None
+
+
+def _ask(settings: Settings, sent: _Call, timeout: str | None, *, machine: bool) -> Any:
+    process_id = check_text("NAMESPACE/NAME", f"{sent.namespace}/{sent.schedule}")
+    given = read_duration(timeout, "--timeout")
+    patience = settings.reply_timeout if given is None else given
+
+    async def answer(client: Client) -> Any:
+        receipt = await client.submit_call(
+            SCHEDULES,
+            process_id,
+            sent.name,
+            sent.args,
+            idempotency_key=sent.idempotency_key,
+            timeout=patience,
+        )
+        return await patient_answer(client, receipt, patience, machine=machine)
+
     try:
-        return ask(settings, lambda client: client.call(function, process_id, *args))
+        return ask(settings, answer)
     except NamespaceNotFound:
         # No engine with a schedule was ever started here.
         raise ScheduleNotFound(SCHEDULES, process_id) from None

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
+import pytest
+
+from progressor import Engine, ReplyTimeout
+from progressor.cli import patience
+from tests.cli import planner
 from tests.cli.conftest import Ended
 
 Ask = Callable[..., Ended]
@@ -87,6 +94,57 @@ def test_trigger(ask: Ask) -> None:
     )
 
 
+def test_what_nobody_answers(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says after a moment what it waits for, and how to go on; the same key then finds the request."""
+    monkeypatch.setattr(patience, "_MOMENT", timedelta(milliseconds=50))
+    assert ask("pause", "progressor.schedules").status == 0
+    once = ("schedules", "trigger", NS, "yearly", "--idempotency-key", uuid4().hex)
+    late = ask(*once, "--timeout", "5")
+    silent = ask(*once, "--timeout", "5", "--json")
+    assert ask("resume", "progressor.schedules").status == 0
+    assert late.status == silent.status == 75
+    waits, error = late.err.splitlines()
+    assert waits == (
+        "the namespace progressor.schedules is paused: `progressor resume progressor.schedules` lets it go "
+        "on; the request is kept: Ctrl-C leaves it, and it still runs"
+    )
+    assert error.startswith(f"error: no reply from schedule '{NS}/yearly' in time")
+    assert f"--idempotency-key '{once[-1]}'" in error
+    assert json.loads(silent.err)["paused"] is True
+    assert ask(*once, "--json").json == ask(*once, "--json").json
+
+
+async def test_what_no_worker_serves(progressor: Ask, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule whose workers have all gone: their command is named."""
+    monkeypatch.setattr(patience, "_MOMENT", timedelta(milliseconds=50))
+    async with Engine(dsn, planner.everything):
+        pass
+    env = {"PROGRESSOR_DATABASE_URL": dsn}
+    late = await asyncio.to_thread(progressor, "schedules", "pause", NS, "yearly", "--timeout", "5", **env)
+    assert late.status == 75
+    assert late.err.startswith(
+        "no live worker serves the namespace progressor.schedules: `progressor worker APP` is one; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("standing", "says"),
+    [
+        (
+            {"paused": True, "served": False},
+            "the namespace shop.order is paused: `progressor resume shop.order`",
+        ),
+        ({"served": False, "requests_before": 2}, "no live worker serves the namespace shop.order"),
+        ({"requests_before": 2}, "waiting for requests that came before it: 2"),
+        ({}, "waiting for a worker of the namespace shop.order"),
+    ],
+)
+def test_what_a_request_waits_for(standing: dict[str, Any], says: str) -> None:
+    """The first thing that somebody has to do, if there is one."""
+    late = ReplyTimeout("shop.order", "o1", idempotency_key="key", task_id=7, **standing)
+    assert patience._reason(late).startswith(says)
+
+
 def test_what_is_wrong(ask: Ask) -> None:
     """A schedule that is not there, and a text that is no time."""
     for command in ("pause", "resume", "trigger"):
@@ -99,3 +157,5 @@ def test_what_is_wrong(ask: Ask) -> None:
     refused = ask("schedules", "pause", NS, "n" * 300)
     assert (refused.status, "NAMESPACE/NAME must have 1 to 256 characters" in refused.err) == (2, True)
     assert ask("schedules", "backfill", NS, "yearly", "yesterday").status == 2
+    refused = ask("schedules", "pause", NS, "yearly", "--timeout", "0")
+    assert (refused.status, "--timeout must be" in refused.err) == (2, True)
