@@ -215,6 +215,23 @@ async def test_all_places_taken(client: Client, dsn: str) -> None:
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
 
 
+async def test_an_idle_watch_that_is_lost(
+    client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HttpClient asks again, however long ago the last change was: signs of life came since."""
+    monkeypatch.setattr(streams, "_HEARTBEAT", 0.05)
+    async with served(dsn) as one, HttpClient(one.url, timeout=1) as over_http:
+        changes = over_http.watch(NS, "p")
+        await anext(changes)
+        coming = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(1.5)
+        (lost,) = one._shared.waits._streams
+        lost.reschedule(0)
+        await eventually(lambda: lost not in one._shared.waits._streams, "it is lost")
+        await client.call(NS, "p", "add")
+        assert [each.event_id for each in (await coming).events] == [1]
+
+
 async def test_a_heartbeat(client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing happens comments keep the connection; a caller without its rights is sent away."""
     monkeypatch.setattr(streams, "_HEARTBEAT", 0.05)
