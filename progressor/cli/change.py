@@ -28,6 +28,7 @@ from progressor.cli.options import (
     with_settings,
 )
 from progressor.cli.output import print_bytes, print_json, stdout
+from progressor.cli.patience import ask_patiently
 from progressor.cli.question import ask
 from progressor.cli.spelling import spelled
 from progressor.cli.statuses import status_option
@@ -58,11 +59,13 @@ def start(
     given = read_json(args, "ARGS")
     of_process = read_object(metadata, "--metadata")
     common = _common(idempotency_key, context, timeout)
-    answer = ask(
+    answer = ask_patiently(
         settings,
-        lambda client: client.start(
+        lambda client: client.submit_start(
             namespace, process_id, given, metadata=of_process, priority=priority, **common
         ),
+        common["timeout"],
+        machine=json,
     )
     print_answer(answer, f"started {namespace}/{process_id}", machine=json)
 
@@ -85,7 +88,12 @@ def call(
     """Run a call on a process, and print its answer."""
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout) | _urgency(expires, priority)
-    answer = ask(settings, lambda client: client.call(namespace, process_id, name, given, **common))
+    answer = ask_patiently(
+        settings,
+        lambda client: client.submit_call(namespace, process_id, name, given, **common),
+        common["timeout"],
+        machine=json,
+    )
     print_answer(answer, f"called {name} of {namespace}/{process_id}", machine=json)
 
 
@@ -211,7 +219,12 @@ def repair(
     if dry_run:
         run_dry(settings, namespace, process_id, given, common, machine=json)
         return
-    answer = ask(settings, lambda client: client.repair(namespace, process_id, given, **common))
+    answer = ask_patiently(
+        settings,
+        lambda client: client.submit_repair(namespace, process_id, given, **common),
+        common["timeout"],
+        machine=json,
+    )
     print_answer(answer, f"repaired {namespace}/{process_id}", machine=json)
 
 

@@ -5,12 +5,15 @@ Rule: the line goes to stderr, and to people alone. Machines get the same facts 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 from progressor.cli.output import note
+from progressor.cli.question import ask
 from progressor.client.client import Client
 from progressor.client.results import Receipt
+from progressor.deployment.settings import Settings
 from progressor.errors import ReplyTimeout
 from progressor.errors.wordings import counted
 
@@ -18,8 +21,23 @@ from progressor.errors.wordings import counted
 _MOMENT = timedelta(seconds=2)
 
 
-async def patient_answer(client: Client, receipt: Receipt, timeout: timedelta, *, machine: bool) -> Any:
-    """Return the answer to a request, or raise its error; ReplyTimeout after `timeout`."""
+Submit = Callable[[Client], Awaitable[Receipt]]
+
+
+def ask_patiently(settings: Settings, submit: Submit, timeout: timedelta | None, *, machine: bool) -> Any:
+    """Have a client submit a request, and return its answer, or raise its error.
+
+    ReplyTimeout after `timeout`, None for that of the settings.
+    """
+    patience = settings.reply_timeout if timeout is None else timeout
+
+    async def answer(client: Client) -> Any:
+        return await _answer(client, await submit(client), patience, machine=machine)
+
+    return ask(settings, answer)
+
+
+async def _answer(client: Client, receipt: Receipt, timeout: timedelta, *, machine: bool) -> Any:
     if machine or timeout <= _MOMENT:
         return await client.answer(receipt, timeout=timeout)
     try:

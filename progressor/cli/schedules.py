@@ -22,7 +22,7 @@ from progressor.cli.options import (
     with_settings,
 )
 from progressor.cli.output import clock, note, print_json, stdout
-from progressor.cli.patience import patient_answer
+from progressor.cli.patience import ask_patiently
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.client.client import Client
@@ -164,22 +164,16 @@ class _Call(NamedTuple):
 
 def _ask(settings: Settings, sent: _Call, timeout: str | None, *, machine: bool) -> Any:
     process_id = check_text("NAMESPACE/NAME", f"{sent.namespace}/{sent.schedule}")
-    given = read_duration(timeout, "--timeout")
-    patience = settings.reply_timeout if given is None else given
-
-    async def answer(client: Client) -> Any:
-        receipt = await client.submit_call(
-            SCHEDULES,
-            process_id,
-            sent.name,
-            sent.args,
-            idempotency_key=sent.idempotency_key,
-            timeout=patience,
-        )
-        return await patient_answer(client, receipt, patience, machine=machine)
-
+    seconds, key = read_duration(timeout, "--timeout"), sent.idempotency_key
     try:
-        return ask(settings, answer)
+        return ask_patiently(
+            settings,
+            lambda client: client.submit_call(
+                SCHEDULES, process_id, sent.name, sent.args, idempotency_key=key, timeout=seconds
+            ),
+            seconds,
+            machine=machine,
+        )
     except NamespaceNotFound:
         # No engine with a schedule was ever started here.
         raise ScheduleNotFound(SCHEDULES, process_id) from None

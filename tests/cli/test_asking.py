@@ -8,12 +8,13 @@ import signal
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from progressor.cli import demo, options
+from progressor.cli import demo, options, patience
 from progressor.deployment.settings import Settings
 from tests.cli.conftest import DEADLINE_SECONDS, NS, Ended, Running, run
 
@@ -517,6 +518,24 @@ def test_unknown_namespace(ask: Ask) -> None:
     unknown = ask("start", "shop.nowhere", "p")
     assert unknown.status == 1
     assert "namespace 'shop.nowhere' is not known in this database" in unknown.err
+
+
+@pytest.mark.parametrize("command", [("start",), ("call", "pay", '{"amount": 1}')], ids=["start", "call"])
+def test_what_waits_says_for_what(
+    ask: Ask, order: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a moment, for people; the same key finds the request, and prints its answer."""
+    monkeypatch.setattr(patience, "_MOMENT", timedelta(milliseconds=50))
+    verb, *rest = command
+    if verb != "start":
+        assert ask("start", NS, order, '{"item": "tea"}').status == 0
+    asked = (verb, NS, order, *(rest or ['{"item": "tea"}']), "--idempotency-key", "once", "--timeout", "2")
+    assert ask("pause", NS).status == 0
+    late = ask(*asked)
+    assert ask("resume", NS).status == 0
+    assert late.status == 75
+    assert late.err.startswith(f"the namespace {NS} is paused: `progressor resume {NS}` lets it go on; ")
+    assert ask(*asked).status == 0
 
 
 def test_no_answer_in_time_may_be_asked_again(ask: Ask, placed: str, tmp_path: Path) -> None:
