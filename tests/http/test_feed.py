@@ -30,8 +30,9 @@ from progressor.http.server.app import make_app
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.scopes import Access, OpenAccess
 from progressor.http.server.options import HttpOptions
-from progressor.http.server.routers import streams
+from progressor.http.server.routers import feed, streams
 from progressor.http.server.serve import ApiServer
+from progressor.storage.feed import reading
 from tests.support import eventually
 
 SHOP, BANK, QUIET = "feed.shop", "feed.bank", "feed.quiet"
@@ -136,6 +137,23 @@ async def test_a_page_waits(client: Client, http: httpx.AsyncClient) -> None:
     assert told((await waiting)["events"])[0] == (SHOP, "added", {"n": 1})
     answer = await http.get("/v1/feed", headers={"Prefer": "wait=1"})
     assert (answer.json()["events"], answer.headers["Preference-Applied"]) == ([], "wait=1")
+
+
+async def test_a_page_of_a_long_feed(
+    client: Client, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that takes too long ends with an empty page, behind which the next one goes on."""
+    monkeypatch.setattr(feed, "_SEARCH", 0.0)
+    monkeypatch.setattr(reading, "_WINDOW", 1)
+    begun = (await page(http))["position"]
+    for n in range(3):
+        await client.call(SHOP, "p", "add", n)
+    await client.call(BANK, "p", "add", 9)
+    pages = 0
+    while not (found := await page(http, f"?after={begun}&namespaces={BANK}&events=added"))["events"]:
+        assert found["has_more"]
+        begun, pages = found["position"], pages + 1
+    assert (told(found["events"]), pages > 0) == ([(BANK, "added", {"n": 9})], True)
 
 
 async def test_a_choice(client: Client, http: httpx.AsyncClient) -> None:

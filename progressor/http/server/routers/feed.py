@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from pydantic import Field
@@ -40,6 +41,8 @@ routes = Routes()
 
 # Seconds between two looks without a hint: a server may have many readers, each of which looks for itself.
 _LONGEST_PAUSE = 1.0
+# Seconds in which a page is looked for among what is there by now; the next page goes on behind that.
+_SEARCH = 1.0
 
 # The patterns are for the document alone; the texts are checked elsewhere.
 Names = Annotated[
@@ -138,11 +141,9 @@ async def _page(request: ApiRequest, reading: FeedReading, limit: int) -> Respon
         nonlocal found
         found = await look_for(request, reading, seconds, limit=limit, room=room)
 
-    try:
+    # A time-out: the server stops, or the caller has left. What comes is told to who asks again.
+    with suppress(TimeoutError):
         await request.waited(wait, default=0.0)
-    except TimeoutError:
-        # The server stops, or the caller has left: what comes is told to who asks again.
-        found = []
     told: list[FeedEvent] = []
     for entry in found:
         try:
@@ -163,19 +164,21 @@ async def _page(request: ApiRequest, reading: FeedReading, limit: int) -> Respon
 async def look_for(
     request: ApiRequest, reading: FeedReading, seconds: float, *, limit: int, room: int
 ) -> list[FeedEntry]:
-    """Return the next entries, with memory taken for `room` bytes of them; none if none came in time."""
+    """Return the next entries, with memory taken for `room` bytes of them; none if none came in time.
+
+    However little time there is, a second is for what is there by now: a filter may fit little of it.
+    """
     clock = asyncio.get_running_loop().time
-    until = clock() + seconds
+    begun = clock()
     while True:
         await request.place.reserve(PAGE_WEIGHT * room)
         found = await reading.look(limit=limit, room=room)
         if found:
             return found
         request.place.keep(0)
-        if not reading.has_more:
-            if clock() >= until:
-                return []
-            await reading.pause()
+        if clock() - begun >= (max(seconds, _SEARCH) if reading.has_more else seconds):
+            return []
+        await reading.pause()
 
 
 class FeedStream(EventStream):
@@ -200,17 +203,17 @@ class FeedStream(EventStream):
         return bool(self._found)
 
     async def _next_parts(self) -> AsyncIterator[bytes]:
-        part = b""
+        blocks: list[bytes] = []
         for entry in self._found:
             try:
                 event = await self._reading.told(entry)
             except ProgressorError:
-                if part:
-                    yield self._kept(part)
+                if blocks:
+                    yield self._kept(b"".join(blocks))
                 raise
-            part += event_of(to_json(plain(event), fallback=str), position=event.position)
+            blocks.append(event_of(to_json(plain(event), fallback=str), position=event.position))
         self._found = []
-        yield self._kept(part)
+        yield self._kept(b"".join(blocks))
 
     def _sign_of_life(self) -> bytes:
         # A reader of rare events goes on behind all that was passed over.
