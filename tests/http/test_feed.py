@@ -16,13 +16,17 @@ from progressor import (
     Client,
     Codec,
     Engine,
+    Event,
     FeedEvent,
     FeedTruncated,
+    Intent,
     InvalidRequest,
     Namespace,
     NamespaceNotFound,
     Process,
+    ProgressorError,
     StorageUnavailable,
+    Task,
     Undecryptable,
 )
 from progressor.http import HttpClient
@@ -199,9 +203,11 @@ async def test_a_media_type_that_is_none(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/feed", headers={"Accept": "*/*"})).headers["Content-Type"] == (
         "application/json"
     )
-    assert (
-        (await http.head("/v1/feed", headers=STREAM)).headers["Content-Type"].startswith(STREAM["Accept"])
-    )
+    refused = {"Accept": "text/event-stream;q=0, application/json"}
+    assert (await http.get("/v1/feed", headers=refused)).headers["Content-Type"] == "application/json"
+    assert (await http.head("/v1/feed?namespaces=feed.nobody", headers=STREAM)).status_code == 404
+    found = await http.head("/v1/feed", headers=STREAM)
+    assert found.headers["Content-Type"].startswith(STREAM["Accept"])
 
 
 class Stream:
@@ -354,14 +360,14 @@ async def test_a_token_that_is_revoked(client: Client, dsn: str, monkeypatch: py
 class Sealed:
     """A codec that can be told to lose its key."""
 
-    is_lost = False
+    lost: Exception | None = None
 
     def encode(self, data: bytes) -> bytes:
         return b"sealed:" + data
 
     def decode(self, data: bytes) -> bytes:
-        if self.is_lost and b"2" in data:
-            raise Undecryptable("feed.sealed", "p", "event", detail="no key")
+        if self.lost is not None and b"2" in data:
+            raise self.lost
         return data.removeprefix(b"sealed:")
 
 
@@ -374,21 +380,70 @@ async def test_an_event_that_does_not_decrypt(dsn: str) -> None:
         for n in (1, 2):
             await engine.client.call("feed.sealed", "p", "add", n)
         app = make_app(engine.client, access=OpenAccess())
-        codec.is_lost = True
+        codec.lost = Undecryptable("feed.sealed", "p", "event", detail="no key")
         async with ApiServer(engine.client, app, host="127.0.0.1", port=0) as one:
             query = "?after=beginning&namespaces=feed.sealed&events=added"
             async with opened(one, query) as stream:
                 assert told([await stream.event()]) == [("feed.sealed", "added", {"n": 1})]
                 assert (await stream.block())["event"] == "problem"
+                with pytest.raises(StopAsyncIteration):
+                    await stream.block()
             async with httpx.AsyncClient(base_url=one.url) as http:
                 first = await page(http, query)
                 assert told(first["events"]) == [("feed.sealed", "added", {"n": 1})]
                 assert first["has_more"]
                 after = f"?after={first['position']}&events=added"
-                assert (await http.get(f"/v1/feed{after}")).status_code == 500
+                refused = await http.get(f"/v1/feed{after}")
+                assert refused.status_code == 500
+                behind = refused.json()["position"]
+                assert (await page(http, f"?after={behind}&events=added"))["events"] == []
+            async with HttpClient(one.url) as over_http:
+                events = over_http.subscribe(after=first["position"], events=["added"])
+                with pytest.raises(Undecryptable) as caught:
+                    await first_of(events)
+                assert caught.value.__notes__ == [f"the position of this event in the feed is {behind}"]
 
 
-async def first(found: AsyncIterator[FeedEvent]) -> FeedEvent:
+async def test_a_codec_that_fails(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever it raises, what comes before is told; the log says what failed, and the caller does not."""
+    codec = Sealed()
+    made = namespace("feed.sealed", codec=codec)
+    async with Engine(dsn, [made]) as engine:
+        await engine.client.start("feed.sealed", "p")
+        for n in (1, 2):
+            await engine.client.call("feed.sealed", "p", "add", n)
+        codec.lost = ValueError("the secret of 2")
+        app = make_app(engine.client, access=OpenAccess())
+        async with ApiServer(engine.client, app, host="127.0.0.1", port=0) as one:
+            query = "?after=beginning&events=added"
+            async with opened(one, query) as stream:
+                assert told([await stream.event()]) == [("feed.sealed", "added", {"n": 1})]
+                last = await stream.block()
+                assert (last["event"], "secret" in last["data"]) == ("problem", False)
+            async with httpx.AsyncClient(base_url=one.url) as http:
+                assert len((await page(http, query))["events"]) == 1
+    assert "the secret of 2" in caplog.text
+
+
+class Raw:
+    """A raw handler, whose bytes are no JSON."""
+
+    async def process(self, _task: Task, _process: Process[Any]) -> Intent:
+        return Intent(events=(Event(b"\xff" * 3_000_000, {"name": "b"}),), aux_state=b"\xfe")
+
+
+async def test_bytes_that_are_no_json(dsn: str) -> None:
+    """A payload of a raw namespace is bytes for HttpClient, as it is for Client."""
+    async with Engine(dsn, [Namespace("feed.raw", handler=Raw(), feed=True)]) as engine:
+        await engine.client.start("feed.raw", "p")
+        wanted = await first_of(engine.client.subscribe(after="beginning"))
+        async with api(dsn) as one, HttpClient(one.url) as over_http:
+            assert await first_of(over_http.subscribe(after="beginning")) == wanted
+            changes = over_http.watch("feed.raw", "p", state=True)
+            assert (await anext(changes)).state == b"\xfe"
+
+
+async def first_of(found: AsyncIterator[FeedEvent]) -> FeedEvent:
     async with aclosing(found) as events, asyncio.timeout(30):  # type: ignore[type-var]
         return await anext(events)
 
@@ -402,17 +457,19 @@ async def test_a_client(client: Client, one: ApiServer) -> None:
             {"namespaces": SHOP, "events": ["counted"]},
             {"kinds": ["created"], "namespaces": ["*.bank"]},
         ):
-            wanted = await first(client.subscribe(after="beginning", **choice))  # type: ignore[arg-type]
-            assert await first(over_http.subscribe(after="beginning", **choice)) == wanted  # type: ignore[arg-type]
+            wanted = await first_of(client.subscribe(after="beginning", **choice))  # type: ignore[arg-type]
+            assert await first_of(over_http.subscribe(after="beginning", **choice)) == wanted  # type: ignore[arg-type]
         moment = wanted.timestamp
-        assert await first(over_http.subscribe(after=moment)) == await first(client.subscribe(after=moment))
+        assert await first_of(over_http.subscribe(after=moment)) == await first_of(
+            client.subscribe(after=moment)
+        )
         with pytest.raises(NamespaceNotFound):
-            await first(over_http.subscribe(namespaces=["feed.nobody"]))
+            await first_of(over_http.subscribe(namespaces=["feed.nobody"]))
         with pytest.raises(FeedTruncated):
-            await first(over_http.subscribe(after="ffffffffffffffff-1-1-1-1"))
+            await first_of(over_http.subscribe(after="ffffffffffffffff-1-1-1-1"))
         for wrong in ({"after": "soon"}, {"namespaces": [QUIET]}):
             with pytest.raises(InvalidRequest):
-                await first(over_http.subscribe(**wrong))  # type: ignore[arg-type]
+                await first_of(over_http.subscribe(**wrong))  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest, match="events must name one at least"):
             over_http.subscribe(events=[])
 
@@ -438,8 +495,33 @@ async def test_a_client_goes_on(client: Client, dsn: str) -> None:
             assert (await anext(events)).name == "counted"
 
 
+async def test_a_client_that_is_closed(client: Client, one: ApiServer) -> None:
+    """Its loops end at once, those that wait and those that begin."""
+    over_http = HttpClient(one.url)
+    events, changes = over_http.subscribe(), over_http.watch(SHOP, "p")
+    await anext(changes)
+    waiting = [asyncio.ensure_future(anext(events)), asyncio.ensure_future(anext(changes))]
+    await eventually(lambda: len(streams_of(one)) == 2, "both are open")
+    await over_http.close()
+    async with asyncio.timeout(10):
+        for each in (*waiting, anext(over_http.subscribe())):
+            with pytest.raises(StorageUnavailable, match="the client is closed"):
+                await each
+
+
+async def test_a_problem_that_stays(dsn: str) -> None:
+    """A stream that ends with one each time is asked for no longer than the client's time."""
+    async with Engine(dsn, [Namespace("feed.raw", handler=Raw(), feed=True)]) as engine:
+        await engine.client.start("feed.raw", "p")
+        async with api(dsn) as one, HttpClient(one.url, timeout=1) as over_http:
+            memory = one._shared.watch_places.memory
+            memory.take_now("others", memory.free - (4 << 20))
+            with pytest.raises(ProgressorError):
+                await first_of(over_http.subscribe(after="beginning"))
+
+
 async def test_a_client_whose_server_is_gone(client: Client, dsn: str) -> None:
     """It gives up once its time is over, however long its stream has lived."""
     async with HttpClient("http://127.0.0.1:9", timeout=0.2) as over_http:
         with pytest.raises(StorageUnavailable):
-            await first(over_http.subscribe())
+            await first_of(over_http.subscribe())

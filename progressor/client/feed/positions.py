@@ -62,7 +62,7 @@ def place_of(position: str, *, field: str = "position") -> FeedPlace:
     found = _POSITION.fullmatch(position) if isinstance(position, str) else None
     if found is None or max(numbers := [int(each) for each in found.groups()[1:] if each]) > LAST_ID:
         raise InvalidRequest(
-            f"{field} must be latest, beginning, a moment or the position of an event, "
+            f"{field} must be latest, beginning, a moment with its offset, or the position of an event, "
             f"not {position!r:.80}",
             field=field,
         )

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from progressor.client.results import FeedEvent, ProcessChange
 from progressor.client.watches.positions import place_of
-from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.errors import InvalidRequest, StorageUnavailable, Undecryptable
 from progressor.handlers.codec import decode
 from progressor.http.client.decode import error_of, event_of
 from progressor.http.client.exchange import Answer
@@ -82,7 +82,7 @@ class HttpStreams:
     async def _followed(self, params: Mapping[str, Any]) -> AsyncIterator[FeedEvent]:
         async with aclosing(self._told(FEED, params)) as told:
             async for facts in told:
-                yield _FEED_EVENT.validate_python({**facts, "payload": value_in(facts, "payload")})
+                yield _FEED_EVENT.validate_python(_fields_of(FeedEvent, facts, "payload"))
 
     async def _told(
         self, url: str, params: Mapping[str, Any], after: str | None = None
@@ -96,21 +96,22 @@ class HttpStreams:
             try:
                 async with self._line.stream(url, _SILENCE, headers=said, params=params) as parts:
                     async for fields in _blocks_of(parts):
+                        facts = _facts_in(fields)
                         if b"retry" not in fields:
                             # It lives: should it be lost, it is asked for again for as long as a new one.
                             patience = self._line.patience()
-                        if b"data" in fields:
-                            yield _facts_in(fields)
                         after = fields[b"id"].decode() if b"id" in fields else after
+                        if facts is not None:
+                            yield facts
             except StorageUnavailable as error:
                 why = error
-            if not await patience.pause():
-                raise why
+            if self._line.is_closed or not await patience.pause():
+                raise why from None
 
 
 def _listed(field: str, names: Iterable[str]) -> list[str]:
     """Return names as a list; InvalidRequest if there is none, which a query could not say."""
-    listed = [names] if isinstance(names, str) else list(names)
+    listed = [names] if isinstance(names, str) else list(dict.fromkeys(names))
     if not listed:
         raise InvalidRequest(f"{field} must name one at least", field=field)
     return listed
@@ -118,22 +119,40 @@ def _listed(field: str, names: Iterable[str]) -> list[str]:
 
 async def _blocks_of(parts: AsyncIterator[bytes]) -> AsyncIterator[Mapping[bytes, bytes]]:
     """Yield the blocks of a stream by their fields: events, and signs of life."""
-    rest = b""
+    begun: list[bytes] = []
     async for part in parts:
-        *whole, rest = (rest + part).split(b"\n\n")
+        # A large event comes in many parts: they are joined once.
+        last = begun[-1][-1:] if begun else b""
+        if b"\n\n" not in last + part:
+            begun += [part] if part else []
+            continue
+        *whole, rest = b"".join([*begun, part]).split(b"\n\n")
+        begun = [rest] if rest else []
         for each in whole:
             lines = [line.partition(b": ") for line in each.split(b"\n")]
             yield {name: value for name, _, value in lines}
 
 
-def _facts_in(fields: Mapping[bytes, bytes]) -> Mapping[str, Any]:
-    """Return what an event holds; raise the error of a problem."""
-    if fields.get(b"event") == b"problem":
-        raise error_of(Answer(500, {}, fields[b"data"]))
+def _facts_in(fields: Mapping[bytes, bytes]) -> Mapping[str, Any] | None:
+    """Return what a block holds, None if it is no event; raise the error of a problem."""
+    if b"data" not in fields:
+        return None
     facts: Mapping[str, Any] = decode(fields[b"data"], field="event")
-    return facts
+    if fields.get(b"event") != b"problem":
+        return facts
+    error = error_of(Answer(facts["status"], {}, fields[b"data"]))
+    if isinstance(error, Undecryptable) and "position" in facts:
+        error.add_note(f"the position of this event in the feed is {facts['position']}")
+    raise error
+
+
+def _fields_of(
+    noun: type[FeedEvent | ProcessChange], facts: Mapping[str, Any], value: str
+) -> dict[str, Any]:
+    """Return the facts that a noun has, of which one is a value; a newer server may tell more."""
+    return {name: facts[name] for name in noun._fields if name in facts} | {value: value_in(facts, value)}
 
 
 def _change(facts: Mapping[str, Any]) -> ProcessChange:
-    change = _CHANGE.validate_python({**facts, "events": (), "state": value_in(facts, "state")})
+    change = _CHANGE.validate_python({**_fields_of(ProcessChange, facts, "state"), "events": ()})
     return change._replace(events=tuple(event_of(each) for each in facts["events"]))

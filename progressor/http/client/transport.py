@@ -49,11 +49,15 @@ class RetryingTransport:
         self._url = _checked(url)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._transport = _own_transport(self._url) if transport is None else HttpxTransport(transport)
-        self._is_closed = False
+        self.is_closed = False
+        # Those that wait for the next part of a stream.
+        self._waits: set[asyncio.Timeout] = set()
 
     async def close(self) -> None:
-        """Close the connections."""
-        self._is_closed = True
+        """Close the connections, and end the streams."""
+        self.is_closed = True
+        for wait in self._waits:
+            wait.reschedule(asyncio.get_running_loop().time())
         await self._transport.aclose()
 
     def patience(self, timeout: Timeout = None) -> RetryBudget:
@@ -105,7 +109,7 @@ class RetryingTransport:
                     return answer
                 if not may_change:
                     raise why
-            if self._is_closed or not await patience.pause():
+            if self.is_closed or not await patience.pause():
                 raise why from None
 
     async def exchange(
@@ -145,9 +149,23 @@ class RetryingTransport:
                 if answer.status_code != HTTPStatus.OK:
                     content = b"".join([part async for part in answer.parts])
                     raise error_of(Answer(answer.status_code, answer.headers, content))
-                yield answer.parts
+                yield self._until_closed(answer.parts)
         except (NoAnswer, TimeoutError) as error:
-            raise _unreachable(error) from None
+            raise (_closed() if self.is_closed else _unreachable(error)) from None
+
+    async def _until_closed(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield parts; raise TimeoutError once the client is closed, which need not end a wait for one."""
+        while not self.is_closed:
+            async with asyncio.timeout(None) as wait:
+                self._waits.add(wait)
+                try:
+                    part = await anext(parts)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    self._waits.discard(wait)
+            yield part
+        raise TimeoutError
 
     def _asking(
         self,
@@ -159,11 +177,15 @@ class RetryingTransport:
         params: Mapping[str, Any] | None = None,
         content: bytes | None = None,
     ) -> Asking:
-        if self._is_closed:
-            raise StorageUnavailable("the client is closed")
+        if self.is_closed:
+            raise _closed()
         query = f"?{urlencode(params, doseq=True)}" if params else ""
         whole = {**self._headers, **_reason(method), **_trace(), **(headers or {})}
         return Asking(method, f"{self._url}{url}{query}", whole, content, silence)
+
+
+def _closed() -> StorageUnavailable:
+    return StorageUnavailable("the client is closed")
 
 
 def _unreachable(error: Exception) -> StorageUnavailable:

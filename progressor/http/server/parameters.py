@@ -43,8 +43,8 @@ from progressor.inputs import (
     seconds_or_text,
 )
 
-# The most query parameters of one request.
-_MOST = 100
+# The most query parameters of one request: a hundred names of namespaces, as many of events, and others.
+_MOST = 220
 _SEGMENT = re.compile(r"{(\w+)}")
 # No NUL, no dots alone (clients remove such a segment), no ~ in front (base64url begins so).
 _ID_PATTERN = r"^(?!\.{1,2}$)[^~\u0000][^\u0000]*$"

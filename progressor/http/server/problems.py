@@ -46,9 +46,12 @@ class Refusal(Exception):
         return problem(self.kind, self.detail, members=self.members, headers=self.headers)
 
 
-def problem_of(error: ProgressorError, *, shows_failures: bool) -> Response:
-    """Return the problem of an error; without `shows_failures` it lacks the text of a handler's failure."""
-    kind, members, detail = kind_of(error), members_of(error), str(error)
+def problem_of(error: ProgressorError, *, shows_failures: bool, **more: str) -> Response:
+    """Return the problem of an error, with `more` members.
+
+    Without `shows_failures` it lacks the text of a handler's failure.
+    """
+    kind, members, detail = kind_of(error), members_of(error) | more, str(error)
     if not shows_failures and isinstance(error, HandlerFailed | ProcessBroken):
         detail = f"{kind.title}; what failed is for those with the scope errors:read"
         members = {name: value for name, value in members.items() if name not in _OF_FAILURES}

@@ -177,14 +177,26 @@ def media_type_of(headers: Headers) -> str | None:
 
 def accepts(headers: Headers, media_type: str) -> bool:
     """Return whether the caller accepts an answer of this type."""
-    listed = ",".join(headers.getlist("Accept"))
-    if not listed.strip():
+    if not any(text.strip() for text in headers.getlist("Accept")):
         return True
     main = media_type.partition("/")[0]
     best: tuple[int, bool] = (-1, False)
-    for each in listed.split(","):
-        span, *parameters = (part.strip().lower() for part in each.split(";"))
+    for span, is_taken in _spans_of(headers):
         rank = {media_type: 2, f"{main}/*": 1, "*/*": 0}.get(span, -1)
         if rank > best[0]:
-            best = (rank, not any(re.fullmatch(r"q=0(\.0*)?", each) for each in parameters))
+            best = (rank, is_taken)
     return best[1]
+
+
+def asks_for(headers: Headers, media_type: str) -> bool:
+    """Return whether the caller names this type among those that it accepts."""
+    return (media_type, True) in _spans_of(headers)
+
+
+def _spans_of(headers: Headers) -> list[tuple[str, bool]]:
+    """Return the media types that the header Accept lists, and of each whether it is accepted."""
+    spans = []
+    for each in ",".join(headers.getlist("Accept")).split(","):
+        span, *parameters = (part.strip().lower() for part in each.split(";"))
+        spans.append((span, not any(re.fullmatch(r"q=0(\.0*)?", each) for each in parameters)))
+    return spans

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from progressor.app.projection import MOST_NAMES
 from progressor.client.feed.events import filter_of
-from progressor.client.feed.positions import check_start
+from progressor.client.feed.positions import check_start, position_of
 from progressor.client.feed.reading import FeedReading
 from progressor.client.results import FeedEvent
 from progressor.errors import ProgressorError
@@ -29,7 +29,15 @@ from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.server.openapi.operations import FOLLOWS, content_of
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import text_schema
-from progressor.http.server.routers.streams import ROOM, EventStream, event_of, head_of_stream
+from progressor.http.server.problems import problem_of
+from progressor.http.server.request_headers import asks_for
+from progressor.http.server.routers.streams import (
+    ROOM,
+    EventStream,
+    event_of,
+    head_of_stream,
+    problem_event,
+)
 from progressor.http.wire import headers
 from progressor.http.wire.models import FeedBody, plain
 from progressor.http.wire.paths import FEED
@@ -104,16 +112,17 @@ async def feed(
     wanted = filter_of(namespaces, events, kinds)
     shown = Shown(namespaces, [Scope.PROCESSES_READ, *([Scope.STATE_READ] if "event" in kinds else [])])
     patterns = shown.patterns_for(request.caller)
-    is_stream = headers.STREAM in request.headers.get("Accept", "")
+    is_stream = asks_for(request.headers, headers.STREAM)
     request.require_acceptable(headers.STREAM if is_stream else headers.JSON)
-    start = check_start("after", request.headers.get(headers.LAST_EVENT_ID) or after)
-    if is_stream and request.scope.get("is_head"):
-        return head_of_stream()
-    if is_stream:
+    start = check_start("after", request.headers.get(headers.LAST_EVENT_ID, "").strip() or after)
+    is_head = bool(request.scope.get("is_head"))
+    if is_stream and not is_head:
         request.move_to(request.server.watch_places)
     wanted = wanted._replace(namespaces=patterns)
     reading = await request.server.client.readings.begin(wanted, start, longest_pause=_LONGEST_PAUSE)
-    return FeedStream(request, reading, shown) if is_stream else await _page(request, reading, limit)
+    if not is_stream:
+        return await _page(request, reading, limit)
+    return head_of_stream() if is_head else FeedStream(request, reading, shown)
 
 
 class Shown:
@@ -144,20 +153,26 @@ async def _page(request: ApiRequest, reading: FeedReading, limit: int) -> Respon
     # A time-out: the server stops, or the caller has left. What comes is told to who asks again.
     with suppress(TimeoutError):
         await request.waited(wait, default=0.0)
+    # One entry more than there is room for may have come.
+    size = sum(len(entry.payload or b"") for entry in found)
+    request.place.reserve_now(PAGE_WEIGHT * max(0, size - room))
     told: list[FeedEvent] = []
     for entry in found:
         try:
             told.append(await reading.told(entry))
-        except ProgressorError:
-            if not told:
+        except Exception as error:
+            # A codec is the user's code.
+            if told:
+                break
+            if not isinstance(error, ProgressorError):
                 raise
-            break
+            return problem_of(error, shows_failures=False, position=position_of(entry.place))
     is_whole = len(told) == len(found)
     members = {
         "position": reading.position if is_whole else told[-1].position,
         "has_more": reading.has_more or not is_whole,
     }
-    request.place.keep(PAGE_WEIGHT * sum(len(entry.payload or b"") for entry in found))
+    request.place.keep(PAGE_WEIGHT * size)
     return bodies.Listed("events", (plain(event) for event in told), members)
 
 
@@ -189,7 +204,7 @@ class FeedStream(EventStream):
         self._reading = reading
         self._shown = shown
         self._patterns = shown.patterns_for(request.caller)
-        self._has_other_rights = False
+        self._is_ended = False
         self._is_begun = False
         self._found: list[FeedEntry] = []
 
@@ -207,10 +222,17 @@ class FeedStream(EventStream):
         for entry in self._found:
             try:
                 event = await self._reading.told(entry)
-            except ProgressorError:
+            except Exception as error:
+                # A codec is the user's code.
                 if blocks:
                     yield self._kept(b"".join(blocks))
-                raise
+                if not isinstance(error, ProgressorError):
+                    raise
+                self._is_ended = True
+                yield problem_event(
+                    problem_of(error, shows_failures=False, position=position_of(entry.place))
+                )
+                return
             blocks.append(event_of(to_json(plain(event), fallback=str), position=event.position))
         self._found = []
         yield self._kept(b"".join(blocks))
@@ -221,11 +243,8 @@ class FeedStream(EventStream):
 
     @property
     def _is_over(self) -> bool:
-        return self._has_other_rights
+        return self._is_ended
 
     def _require(self, caller: Principal) -> None:
         # Whoever asks again reads what the token sees by then.
-        self._has_other_rights = self._shown.patterns_for(caller) != self._patterns
-
-    def _shows_failures(self) -> bool:
-        return self._request.reads_failures(None)
+        self._is_ended = self._shown.patterns_for(caller) != self._patterns

@@ -19,16 +19,20 @@ from progressor.errors import ProgressorError
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.principals import Principal
 from progressor.http.server.memory import PAGE_WEIGHT
-from progressor.http.server.problems import Refusal, problem_of
+from progressor.http.server.problems import Refusal, problem, problem_of
 from progressor.http.wire import headers
+from progressor.http.wire.problems import DEFECT
+from progressor.loggers import Logger
+
+log = Logger("progressor.http")
 
 ROOM = 1 << 20
 """Bytes of the values of one part, but one value at least."""
 
 # Seconds between two comments of a stream where nothing happens; then its caller is looked up again, too.
 _HEARTBEAT = 15.0
-# Seconds that the peer may take to accept a part of a stream.
-_PATIENCE = 30.0
+# Bytes that are sent at once, and seconds that the peer may take to accept them.
+_PIECE, _PATIENCE = 64 << 10, 30.0
 # Milliseconds after which a browser asks again.
 _BEGIN = b"retry: 1000\n\n"
 _HEADERS = {
@@ -36,6 +40,10 @@ _HEADERS = {
     # nginx, and what follows it in this, passes each part on at once.
     "X-Accel-Buffering": "no",
 }
+
+
+class _NotTaken(Exception):
+    """The peer does not take what it is sent."""
 
 
 def head_of_stream() -> Response:
@@ -55,17 +63,22 @@ class EventStream(Response, ABC):
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        try:
-            await send(start)
-            # A time-out: nobody reads it any more, or the server stops.
-            with suppress(TimeoutError):
-                async with self._request.server.waits.streaming(receive), aclosing(self._parts()) as parts:
-                    async for part in parts:
-                        await _sent(send, part)
-                        self._request.place.keep(0)
-        finally:
-            self._leave()
-        with suppress(TimeoutError):
+        # Of a peer that takes nothing any more no more is kept than a piece.
+        with suppress(_NotTaken):
+            try:
+                await send(start)
+                # A time-out: the caller has left, or the server stops.
+                with suppress(TimeoutError):
+                    async with (
+                        self._request.server.waits.streaming(receive),
+                        aclosing(self._parts()) as parts,
+                    ):
+                        async for part in parts:
+                            for begin in range(0, len(part), _PIECE):
+                                await _sent(send, part[begin : begin + _PIECE])
+                            self._request.place.keep(0)
+            finally:
+                self._leave()
             await _sent(send, b"", more=False)
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
@@ -75,9 +88,12 @@ class EventStream(Response, ABC):
             async for part in self._until_over():
                 yield part
         except ProgressorError as error:
-            yield event_of(bytes(problem_of(error, shows_failures=self._shows_failures()).body), "problem")
+            yield problem_event(problem_of(error, shows_failures=self._shows_failures()))
         except Refusal as refusal:
-            yield event_of(bytes(refusal.answer().body), "problem")
+            yield problem_event(refusal.answer())
+        except Exception:
+            log.exception("request failed", extra={"method": self._request.method, **self._request.facts})
+            yield problem_event(problem(DEFECT, "a defect of the API, which its log describes"))
 
     async def _until_over(self) -> AsyncIterator[bytes]:
         clock = asyncio.get_running_loop().time
@@ -121,9 +137,9 @@ class EventStream(Response, ABC):
     def _require(self, caller: Principal) -> None:
         """Raise Refusal if the caller may not read any more what the stream shows."""
 
-    @abstractmethod
     def _shows_failures(self) -> bool:
         """Return whether the caller may read the texts of failures."""
+        return False
 
     def _kept(self, part: bytes) -> bytes:
         """Return a part, with the memory that it needs until it is sent; raise Refusal if that is taken.
@@ -142,7 +158,15 @@ def event_of(data: bytes, event: str | None = None, *, position: str | None = No
     return b"".join([*lines, b"data: ", data, b"\n\n"])
 
 
-async def _sent(send: Send, part: bytes, *, more: bool = True) -> None:
-    """Send a part; raise TimeoutError if the peer does not take it in time."""
-    async with asyncio.timeout(_PATIENCE):
-        await send({"type": "http.response.body", "body": part, "more_body": more})
+def problem_event(answer: Response) -> bytes:
+    """Return the event that ends a stream with a problem."""
+    return event_of(bytes(answer.body), "problem")
+
+
+async def _sent(send: Send, piece: bytes, *, more: bool = True) -> None:
+    """Send a piece; raise _NotTaken if the peer does not take it in time."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+    except TimeoutError:
+        raise _NotTaken from None
