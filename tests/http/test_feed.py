@@ -150,7 +150,8 @@ async def test_a_page_of_a_long_feed(
     monkeypatch.setattr(feed, "_SEARCH", 0.0)
     monkeypatch.setattr(reading, "_WINDOW", 1)
     begun = (await page(http))["position"]
-    for n in range(3):
+    # More rows than can be looked at, one at a time, in the millisecond that a page has at least.
+    for n in range(60):
         await client.call(SHOP, "p", "add", n)
     await client.call(BANK, "p", "add", 9)
     pages = 0
@@ -502,7 +503,7 @@ async def test_a_client_that_is_closed(client: Client, one: ApiServer) -> None:
     await anext(changes)
     waiting = [asyncio.ensure_future(anext(events)), asyncio.ensure_future(anext(changes))]
     await eventually(lambda: len(streams_of(one)) == 2, "both are open")
-    await over_http.close()
+    await asyncio.gather(over_http.close(), over_http.close())
     async with asyncio.timeout(10):
         for each in (*waiting, anext(over_http.subscribe())):
             with pytest.raises(StorageUnavailable, match="the client is closed"):

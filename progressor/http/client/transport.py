@@ -57,7 +57,8 @@ class RetryingTransport:
         """Close the connections, and end the streams."""
         self.is_closed = True
         for wait in self._waits:
-            wait.reschedule(asyncio.get_running_loop().time())
+            if not wait.expired():
+                wait.reschedule(asyncio.get_running_loop().time())
         await self._transport.aclose()
 
     def patience(self, timeout: Timeout = None) -> RetryBudget:
