@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from types import TracebackType
 from typing import NamedTuple
 
 from progressor.acts.act import Act, AuditVerb, Way
@@ -25,14 +25,30 @@ class _Acting(NamedTuple):
 _acting: ContextVar[_Acting] = ContextVar("progressor_acting", default=_Acting())  # noqa: B039 - frozen
 
 
-@contextmanager
+class _ActingBlock:
+    """The block of code that runs on behalf of an operator."""
+
+    __slots__ = ("_operator", "_token")
+
+    def __init__(self, operator: _Acting) -> None:
+        self._operator = operator
+
+    def __enter__(self) -> None:
+        self._token = _acting.set(self._operator)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _acting.reset(self._token)
+
+
 def acting(
     actor: str | None = None,
     *,
     reason: str | None = None,
     origin: str | None = None,
     way: Way | None = None,
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Have what operators do in this block noted as done by `actor`, from `origin`, for `reason`.
 
     What is None stays as it is around the block. It holds for the code and the tasks of the block, and
@@ -40,7 +56,7 @@ def acting(
     256 characters, an empty one, or one with control characters.
     """
     around = _acting.get()
-    token = _acting.set(
+    return _ActingBlock(
         _Acting(
             around.actor if actor is None else check_line("actor", actor),
             around.reason if reason is None else check_line("reason", reason),
@@ -48,10 +64,6 @@ def acting(
             around.way if way is None else way,
         )
     )
-    try:
-        yield
-    finally:
-        _acting.reset(token)
 
 
 def reason_of_block() -> str | None:

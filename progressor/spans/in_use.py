@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from progressor.model import TaskType
@@ -68,51 +69,48 @@ def tracing(traceparent: str | None, tracestate: str | None = None) -> Iterator[
         leave(token)
 
 
-@contextmanager
-def tracing_request(traceparent: str | None, tracestate: str | None) -> Iterator[str | None]:
-    """Have what is done for an HTTP request belong to the trace context of its headers; yield its trace id.
+def tracing_request(traceparent: str | None, tracestate: str | None) -> AbstractContextManager[str | None]:
+    """Have what a block does for an HTTP request belong to the trace context of its headers.
 
-    If instrumentation of the server has begun a span in that trace, it belongs to that span.
+    The block is given the id of the trace, None without one. If instrumentation of the server has begun a
+    span in that trace, it belongs to that span.
     """
     trace, current = trace_of(traceparent, tracestate), current_trace()
     if trace is None or (current is not None and trace_id_of(current) == trace_id_of(trace)):
-        yield None if current is None else trace_id_of(current)
-        return
+        return nullcontext(None if current is None else trace_id_of(current))
+    return _tracing_as(traceparent, tracestate, trace_id_of(trace))
+
+
+@contextmanager
+def _tracing_as(traceparent: str | None, tracestate: str | None, trace_id: str) -> Iterator[str]:
     with tracing(traceparent, tracestate):
-        yield trace_id_of(trace)
+        yield trace_id
 
 
 class AwaitedCall:
-    """A call that is submitted by code which then waits for its answer, up to so many seconds.
+    """A call whose answer the code of a block waits for, up to so many seconds: submitted in that block.
 
-    `span` is that of the call, once it is submitted and if it has one: it ends when the wait does.
+    `span` is that of the call, once it is submitted and if it has one: it ends when the block does.
     """
 
-    __slots__ = ("seconds", "span")
+    __slots__ = ("_token", "seconds", "span")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.span: RequestSpan | None = None
 
+    def __enter__(self) -> None:
+        self._token = _awaited.set(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _awaited.reset(self._token)
+        if self.span is not None:
+            self.span.end(error)
+
 
 _awaited: ContextVar[AwaitedCall | None] = ContextVar("progressor_awaited_call", default=None)
-
-
-@contextmanager
-def awaiting(seconds: float) -> Iterator[None]:
-    """Have the call that is submitted in this block traced as one whose answer its caller waits for."""
-    call = AwaitedCall(seconds)
-    token = _awaited.set(call)
-    error: BaseException | None = None
-    try:
-        yield
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        _awaited.reset(token)
-        if call.span is not None:
-            call.span.end(error)
 
 
 def awaited_call() -> AwaitedCall | None:

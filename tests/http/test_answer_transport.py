@@ -1,4 +1,4 @@
-"""Answers on their connection: head and body leave in one piece, and a head alone is not held for long."""
+"""Answers on their connection: head and body leave in one piece, and the head of a stream at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from progressor.http.server.connections import AnswerTransport
 
-HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+OF_STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class Wire(asyncio.Transport):
@@ -29,68 +30,74 @@ class Wire(asyncio.Transport):
         self.closed = True
 
 
-def answer_on(wire: Wire) -> AnswerTransport:
-    return AnswerTransport(wire, asyncio.get_running_loop())
-
-
 @pytest.mark.parametrize("body", [b"", b"12", b"x" * 1000])
-async def test_an_answer_is_one_piece(body: bytes) -> None:
-    """A head and the body behind it are written once, and nothing of them again later."""
+def test_an_answer_is_one_piece(body: bytes) -> None:
+    """A head and the body behind it are written once, and nothing of them again at the end."""
     wire = Wire()
-    answer = answer_on(wire)
+    answer = AnswerTransport(wire)
     answer.write(HEAD)
     answer.write(body)
     assert wire.pieces == [HEAD + body]
-    await asyncio.sleep(0)
+    answer.flush()
     assert wire.pieces == [HEAD + body]
 
 
-async def test_a_large_body_is_not_copied() -> None:
+def test_a_large_body_is_not_copied() -> None:
     """A body that would be expensive to copy leaves behind its head."""
     wire, body = Wire(), b"x" * 1_000_000
-    answer = answer_on(wire)
+    answer = AnswerTransport(wire)
     answer.write(HEAD)
     answer.write(body)
     assert wire.pieces == [HEAD, body]
 
 
-async def test_a_head_without_a_body_leaves_in_the_next_turn() -> None:
-    """The head of a stream does not wait for its first part, and parts are not held."""
+def test_the_head_of_a_stream_leaves_at_once() -> None:
+    """It does not wait for the first part, and no part is held, whatever it looks like."""
     wire = Wire()
-    answer = answer_on(wire)
+    answer = AnswerTransport(wire)
+    answer.write(OF_STREAM)
+    assert wire.pieces == [OF_STREAM]
     answer.write(HEAD)
-    assert wire.pieces == []
-    await asyncio.sleep(0)
-    assert wire.pieces == [HEAD]
-    answer.write(b"one")
     answer.write(b"two")
-    assert wire.pieces == [HEAD, b"one", b"two"]
+    assert wire.pieces == [OF_STREAM, HEAD, b"two"]
 
 
-async def test_a_head_leaves_before_its_connection_is_closed() -> None:
+def test_the_wish_for_the_body_leaves_at_once() -> None:
+    """A peer that waits for 100 Continue is told to go on."""
+    wire, go_on = Wire(), b"HTTP/1.1 100 Continue\r\n\r\n"
+    answer = AnswerTransport(wire)
+    answer.write(go_on)
+    assert wire.pieces == [go_on]
+    answer.write(HEAD)
+    answer.write(b"12")
+    assert b"".join(wire.pieces) == go_on + HEAD + b"12"
+
+
+def test_a_head_leaves_before_its_connection_is_closed() -> None:
     """A close sends what is held, and the connection is seen as closing."""
     wire = Wire()
-    answer = answer_on(wire)
+    answer = AnswerTransport(wire)
     answer.write(HEAD)
     answer.close()
     assert wire.pieces == [HEAD]
     assert answer.is_closing()
 
 
-async def test_nothing_is_written_to_a_connection_that_closes() -> None:
+def test_nothing_is_written_to_a_connection_that_closes() -> None:
     """A head that is held when the connection is closed by its peer is dropped."""
     wire = Wire()
-    answer_on(wire).write(HEAD)
+    answer = AnswerTransport(wire)
+    answer.write(HEAD)
     wire.close()
-    await asyncio.sleep(0)
+    answer.flush()
     assert wire.pieces == []
 
 
-async def test_a_head_alone_can_be_sent_at_once() -> None:
-    """Before what follows it on the connection; and not once more in the next turn."""
+def test_a_head_alone_is_sent_at_the_end() -> None:
+    """An answer to HEAD has no body: it leaves before what follows on the connection, and once."""
     wire = Wire()
-    answer = answer_on(wire)
+    answer = AnswerTransport(wire)
     answer.write(HEAD)
     answer.flush()
-    await asyncio.sleep(0)
+    answer.flush()
     assert wire.pieces == [HEAD]

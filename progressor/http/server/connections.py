@@ -45,6 +45,7 @@ _JOINED_BYTES = 16 << 10
 # Bytes; a body is parsed in such pieces, so that few requests behind it begin before it is answered.
 _PIECE_BYTES = 1 << 10
 _HEAD_ENDS = b"\r\n\r\n"
+_LENGTH = b"\r\ncontent-length:"
 # Seconds that a refused peer may go on to send, so that it reads the refusal and no broken connection.
 _LINGER_SECONDS = 2.0
 _UNKNOWN = "other"
@@ -128,22 +129,21 @@ class _Flow(FlowControl):
 
 
 class AnswerTransport(asyncio.Transport):
-    """The transport of one answer: its head leaves with the body that is written in the same turn.
+    """The transport of one answer: a head that states the length of its body leaves with that body.
 
-    uvicorn writes them one after the other, which would be a system call and a packet for each.
+    uvicorn writes them one after the other, which would be a system call and a packet for each. The head of
+    a stream leaves at once: its first part may be long in coming.
     """
 
-    def __init__(self, connection: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: asyncio.Transport) -> None:
         super().__init__()
         self._connection = connection
-        self._loop = loop
         self._head: bytes | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hold what is written first until more is written, or until the next turn of the loop."""
-        if self._head is None:
+        """Hold the head of an answer of a stated length until more is written; write all else."""
+        if self._head is None and _LENGTH in bytes(data):
             self._head = bytes(data)
-            self._loop.call_soon(watched("connection", self.flush))
         elif self._head and len(data) <= _JOINED_BYTES:
             head, self._head = self._head, b""
             self._connection.write(head + data)
@@ -300,7 +300,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        self.cycle.transport = AnswerTransport(self.transport, self.loop)
+        self.cycle.transport = AnswerTransport(self.transport)
         self._place, self._unparsed = _Stage.BODY, 0
         self._forget_timer()
         self._connections.note_request(self)

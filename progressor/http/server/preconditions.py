@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from progressor.http.server.problems import Refusal
+from progressor.http.server.request_headers import RequestHeaders
 from progressor.http.wire.problems import PRECONDITION_NOT_SUPPORTED
 
 IF_NONE_MATCH = "If-None-Match"
@@ -28,18 +29,17 @@ class Conditions:
 
     def __init__(self, methods: Collection[str], kept: Collection[str]) -> None:
         listed = _OF_READS if SAFE.issuperset(methods) else _OF_CHANGES
-        self._refused = {name.lower().encode(): name for name in listed if name not in kept}
+        self._refused = {name.lower(): name for name in listed if name not in kept}
 
-    def check(self, headers: Headers) -> None:
+    def check(self, headers: RequestHeaders) -> None:
         """Raise Refusal if a request states a precondition that this route does not keep."""
-        for given, _ in headers.raw:
-            if given in self._refused:
-                name = self._refused[given]
-                raise Refusal(
-                    PRECONDITION_NOT_SUPPORTED,
-                    f"{name} is not supported here, so nothing was done: ask without it",
-                    members={"header": name},
-                )
+        for given in headers.names & self._refused.keys():
+            name = self._refused[given]
+            raise Refusal(
+                PRECONDITION_NOT_SUPPORTED,
+                f"{name} is not supported here, so nothing was done: ask without it",
+                members={"header": name},
+            )
 
 
 def wants_absence(headers: Headers) -> bool:

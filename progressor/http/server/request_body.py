@@ -85,7 +85,8 @@ async def _joined(request: ApiRequest, most: int, bound: Bound, *, is_stated: bo
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect
                 part, is_whole = message.get("body", b""), not message.get("more_body", False)
-                scope.reschedule(None if is_whole else clock() + _PATIENCE_SECONDS)
+                if not is_whole:
+                    scope.reschedule(clock() + _PATIENCE_SECONDS)
                 if not is_stated and size <= _SMALL < size + len(part):
                     # Its length is not stated: take memory for the largest.
                     await request.place.reserve(BODY_WEIGHT * most)

@@ -6,6 +6,7 @@ Rule: a header that cannot be understood is refused by name, except preferences,
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -49,8 +50,13 @@ class RequestHeaders(Headers):
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope=scope)
         self._texts: dict[str, list[str]] = {}
-        for name, text in self.items():
-            self._texts.setdefault(name, []).append(text)
+        for name, text in self.raw:
+            self._texts.setdefault(name.decode("latin-1"), []).append(text.decode("latin-1"))
+
+    @property
+    def names(self) -> Set[str]:
+        """The names of the headers, in lower case, each once."""
+        return self._texts.keys()
 
     def getlist(self, key: str) -> list[str]:
         return self._texts.get(key.lower(), [])
@@ -66,13 +72,12 @@ class RequestHeaders(Headers):
         return key.lower() in self._texts
 
 
-def require_single(headers: Headers) -> None:
+def require_single(headers: RequestHeaders) -> None:
     """Raise InvalidRequest if a header of which only one can count stands twice."""
-    names = [name for name, _ in headers.raw]
-    if len(set(names)) == len(names):
+    if len(headers.names) == len(headers.raw):
         return
     for name, field in _SINGLE.items():
-        count = names.count(name.encode())
+        count = len(headers.getlist(name))
         if count > 1:
             raise InvalidRequest(f"the header {name} stands {count} times", field=field)
 

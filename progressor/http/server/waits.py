@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from types import TracebackType
 
 from starlette.types import Receive
 
@@ -47,7 +48,7 @@ class DrainableWaits:
 
         Raise TimeoutError once its caller has left, or the server waits no longer.
         """
-        return self._until_over(receive)
+        return _Waiting(self, receive)
 
     @asynccontextmanager
     async def streaming(self, receive: Receive) -> AsyncIterator[None]:
@@ -55,7 +56,7 @@ class DrainableWaits:
 
         Raise TimeoutError once its caller has left, or the server begins to stop.
         """
-        async with self._until_over(receive) as scope:
+        async with _Waiting(self, receive) as scope:
             self._streams.add(scope)
             if self.is_draining:
                 _end_now(scope)
@@ -64,22 +65,23 @@ class DrainableWaits:
             finally:
                 self._streams.discard(scope)
 
-    @asynccontextmanager
-    async def _until_over(self, receive: Receive) -> AsyncIterator[asyncio.Timeout]:
-        async with asyncio.timeout_at(self._until) as scope:
-            self._scopes[scope] = receive
-            self._nobody.clear()
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(_SOON, self._on_time)
-            try:
-                yield scope
-            finally:
-                del self._scopes[scope]
-                leaving = self._leaving.pop(scope, None)
-                if leaving is not None:
-                    leaving.cancel()
-                if not self._scopes:
-                    self._nobody.set()
+    def begin(self, receive: Receive) -> asyncio.Timeout:
+        """Return the time-out of a wait that begins, until `end`."""
+        scope = asyncio.timeout_at(self._until)
+        self._scopes[scope] = receive
+        self._nobody.clear()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_SOON, self._on_time)
+        return scope
+
+    def end(self, scope: asyncio.Timeout) -> None:
+        """Forget a wait."""
+        del self._scopes[scope]
+        leaving = self._leaving.pop(scope, None)
+        if leaving is not None:
+            leaving.cancel()
+        if not self._scopes:
+            self._nobody.set()
 
     def _look(self) -> None:
         """Begin to look whether callers leave: those who wait here, and for whom nobody looks yet."""
@@ -107,6 +109,26 @@ class DrainableWaits:
         when = scope.when()
         if self._until is not None and (when is None or when > self._until) and not scope.expired():
             scope.reschedule(self._until)
+
+
+class _Waiting:
+    """The block of one wait."""
+
+    __slots__ = ("_receive", "_scope", "_waits")
+
+    def __init__(self, waits: DrainableWaits, receive: Receive) -> None:
+        self._waits = waits
+        self._receive = receive
+
+    async def __aenter__(self) -> asyncio.Timeout:
+        self._scope = self._waits.begin(self._receive)
+        return await self._scope.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waits.end(self._scope)
+        await self._scope.__aexit__(kind, error, trace)
 
 
 async def _until_left(receive: Receive, scope: asyncio.Timeout) -> None:

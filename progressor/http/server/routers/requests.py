@@ -35,7 +35,7 @@ from progressor.http.wire.paths import PROCESS, process_url
 from progressor.inputs import MAX_ID_LENGTH
 from progressor.model import TaskType
 from progressor.rights import Scope
-from progressor.spans.in_use import awaiting
+from progressor.spans.in_use import AwaitedCall
 
 routes = Routes()
 
@@ -111,7 +111,7 @@ class ProcessRequest:
         """
         request = self._request
         preferences = request_headers.preferences_of(request.headers)
-        with awaiting(request.seconds_to_wait(preferences)):
+        with AwaitedCall(request.seconds_to_wait(preferences)):
             receipt = await self.accepted(submitted)
             if receipt.task_type is TaskType.NOTIFY:
                 return bodies.answer(None)
@@ -163,30 +163,6 @@ def task_url(task: Receipt) -> str:
 
 @routes.add(
     "POST",
-    PROCESS,
-    "Create a process and run its init",
-    scope=Scope.PROCESSES_START,
-    takes=STARTS,
-    answers={201: _ANSWER, 200: ("The answer of the start that this one repeats.", ANSWER), 202: _ACCEPTED},
-    problems=(409,),
-)
-async def start(
-    request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, priority: Priority = 0
-) -> Response:
-    """Take the init handler's arguments as the body, and metadata as JSON in `Progressor-Metadata`."""
-    asked = await ProcessRequest.read(request, namespace)
-    metadata = request_headers.json_of(request.headers, headers.METADATA, "metadata")
-    args = await asked.args(TaskType.INIT)
-    return await asked.answered(
-        request.server.client.submit_start(
-            namespace, process_id, args, metadata=metadata, priority=priority, **asked.stated
-        ),
-        created=True,
-    )
-
-
-@routes.add(
-    "POST",
     PROCESS + "/calls/{name}",
     "Run a call on a process",
     scope=Scope.PROCESSES_CALL,
@@ -208,6 +184,30 @@ async def call(
     args = await asked.args(TaskType.CALL, name)
     how = {"expires": duration_of(expires), "priority": priority, **asked.stated}
     return await asked.answered(request.server.client.submit_call(namespace, process_id, name, args, **how))
+
+
+@routes.add(
+    "POST",
+    PROCESS,
+    "Create a process and run its init",
+    scope=Scope.PROCESSES_START,
+    takes=STARTS,
+    answers={201: _ANSWER, 200: ("The answer of the start that this one repeats.", ANSWER), 202: _ACCEPTED},
+    problems=(409,),
+)
+async def start(
+    request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, priority: Priority = 0
+) -> Response:
+    """Take the init handler's arguments as the body, and metadata as JSON in `Progressor-Metadata`."""
+    asked = await ProcessRequest.read(request, namespace)
+    metadata = request_headers.json_of(request.headers, headers.METADATA, "metadata")
+    args = await asked.args(TaskType.INIT)
+    return await asked.answered(
+        request.server.client.submit_start(
+            namespace, process_id, args, metadata=metadata, priority=priority, **asked.stated
+        ),
+        created=True,
+    )
 
 
 @routes.add(
