@@ -9,10 +9,11 @@ import typer
 from rich.text import Text
 
 from progressor.acts import MOST_ENTRIES, AuditEntry, Way
-from progressor.cli.options import ASKING, AsJson, read_since, with_settings
+from progressor.cli.options import ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
+from progressor.cli.values import read_since
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.http.wire.models import plain

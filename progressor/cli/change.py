@@ -21,10 +21,6 @@ from progressor.cli.options import (
     Priority,
     ProcessId,
     Timeout,
-    read_duration,
-    read_json,
-    read_moment,
-    read_object,
     with_settings,
 )
 from progressor.cli.output import print_bytes, print_json, stdout
@@ -32,6 +28,7 @@ from progressor.cli.patience import ask_patiently
 from progressor.cli.question import ask
 from progressor.cli.spelling import spelled
 from progressor.cli.statuses import status_option
+from progressor.cli.values import read_duration, read_json, read_moment, read_object
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.texts import visible

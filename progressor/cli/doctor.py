@@ -10,9 +10,10 @@ import typer
 from rich.text import Text
 
 from progressor.cli.failures import REFUSED, report
-from progressor.cli.options import ASKING, AsJson, read_duration, with_settings
+from progressor.cli.options import ASKING, AsJson, with_settings
 from progressor.cli.output import print_json, stdout
 from progressor.cli.runner import warn_of_polls
+from progressor.cli.values import read_duration
 from progressor.deployment import logs
 from progressor.deployment.database import existing_database
 from progressor.deployment.settings import Settings

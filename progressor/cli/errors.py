@@ -11,9 +11,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from progressor.cli.options import ASKING, AsJson, read_since, with_settings
+from progressor.cli.options import ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
+from progressor.cli.values import read_since
 from progressor.client.failure_groups import FailureGroup, bulk_filter_of, pattern_of
 from progressor.deployment.settings import Settings
 from progressor.http.wire.models import plain

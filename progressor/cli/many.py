@@ -15,18 +15,11 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from progressor.cli.change import print_answer
-from progressor.cli.options import (
-    ACTING,
-    AsJson,
-    NamespaceName,
-    Yes,
-    confirm,
-    read_object,
-    with_settings,
-)
+from progressor.cli.options import ACTING, AsJson, NamespaceName, Yes, confirm, with_settings
 from progressor.cli.output import print_json, stderr, stdout
 from progressor.cli.question import ask
 from progressor.cli.statuses import status_option
+from progressor.cli.values import read_object
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import ProcessNotFound
@@ -44,7 +37,11 @@ MaybeProcess = Annotated[
 ]
 WithMetadata = Annotated[
     str | None,
-    typer.Option("--metadata", show_default=False, help="A JSON object: those whose metadata contains it."),
+    typer.Option(
+        "--metadata",
+        show_default=False,
+        help="key=value or a JSON object: those whose metadata has it.",
+    ),
 ]
 OfStatus = Annotated[
     str | None, status_option("--status", "-s", show_default=False, help="Processes of this status.")
@@ -92,7 +89,7 @@ def remove(
 ) -> None:
     """Delete a process with its history and its tasks, whatever it does, or all that match. Asks first.
 
-    `progressor remove billing.subscription --metadata '{"customer": 17}' --dry-run`
+    `progressor remove billing.subscription --metadata customer=17 --dry-run`
     """
     if process_id is None and metadata is None and status is None:
         raise typer.BadParameter("name one, or say which: --metadata, --status", param_hint="PROCESS_ID")

@@ -1,36 +1,25 @@
-"""The options that commands share, and the conversion of their texts into values.
-
-Rule: a text that cannot be read is a usage error that names the option, before any request is made.
-"""
+"""The options that commands share."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import json
-import math
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
 from progressor.acts import acting
 from progressor.cli.output import warning
 from progressor.deployment.link import is_child
 from progressor.deployment.settings import Settings, unknown_variables
 from progressor.errors import InvalidRequest
-from progressor.inputs import is_moment, seconds_or_text
 
 MACHINE = "progressor.machine"
 _REASON = "reason"
 
-_SPAN = re.compile(r"(\d{1,6})([wdhm])")
-_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
 _DATABASE, _LOGS, _METRICS, _HANDLERS = "Database", "Logs", "Metrics", "Handlers"
 
 
@@ -69,7 +58,7 @@ Context = Annotated[
     str | None, typer.Option("--context", help="JSON that the handler finds in process.context.")
 ]
 Metadata = Annotated[
-    str | None, typer.Option("--metadata", help="A JSON object; search finds the process by it.")
+    str | None, typer.Option("--metadata", help="key=value or a JSON object, by which search finds it.")
 ]
 Timeout = Annotated[
     str | None,
@@ -313,84 +302,3 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def _is_terminal() -> bool:
     return sys.stdin.isatty()
-
-
-def read_json(text: str | None, hint: str) -> Any:
-    """Return the value of JSON text, of `@file`, or of stdin (`-`); BadParameter if it is no JSON."""
-    if text is None:
-        return None
-    try:
-        if text == "-":
-            text = sys.stdin.read()
-        elif text.startswith("@"):
-            text = Path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{text} cannot be read: {error}", param_hint=hint) from None
-    try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-    except RecursionError:
-        raise typer.BadParameter("it is nested too deeply", param_hint=hint) from None
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"it is not JSON ({error}); texts stand in double quotes: '\"text\"'", param_hint=hint
-        ) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"there is no {name} in JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"a double cannot hold {text:.20}")
-    return number
-
-
-def read_object(text: str | None, hint: str) -> dict[str, Any] | None:
-    """Return the value of JSON text as `read_json` does; BadParameter if it is no object."""
-    value = read_json(text, hint)
-    if value is not None and not isinstance(value, dict):
-        raise typer.BadParameter("it must be a JSON object: '{\"key\": 1}'", param_hint=hint)
-    return value
-
-
-def read_duration(text: str | None, hint: str) -> timedelta | None:
-    """Return a duration given in seconds, as 90d, in ISO 8601 or hh:mm:ss; BadParameter if it is none."""
-    if text is None:
-        return None
-    if span := _SPAN.fullmatch(text):
-        return timedelta(**{_UNITS[span[2]]: int(span[1])})
-    try:
-        return TypeAdapter(timedelta).validate_python(seconds_or_text(text))
-    except ValidationError:
-        raise typer.BadParameter(
-            "it must be a duration: 90d, 12h, 30m, seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss",
-            param_hint=hint,
-        ) from None
-
-
-def read_since(text: str | None) -> datetime | timedelta | None:
-    """Return the time, or the duration before now, of `--since`; BadParameter if it is neither."""
-    if text is None:
-        return None
-    try:
-        return read_moment(text, "--since") if is_moment(text) else read_duration(text, "--since")
-    except typer.BadParameter:
-        raise typer.BadParameter(
-            "it must be a time in ISO 8601 (2026-02-28T12:00:00+00:00), or a duration up to now: 90d, 12h, "
-            "30m, seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss",
-            param_hint="--since",
-        ) from None
-
-
-def read_moment(text: str | None, hint: str) -> datetime | None:
-    """Return a time given in ISO 8601, without an offset in this machine's zone; BadParameter if none."""
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            "it must be a time in ISO 8601: 2026-02-28T12:00:00+00:00", param_hint=hint
-        ) from None

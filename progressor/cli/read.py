@@ -7,20 +7,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from progressor.cli import views
-from progressor.cli.options import (
-    ASKING,
-    AsJson,
-    NamespaceName,
-    ProcessId,
-    Timeout,
-    read_duration,
-    read_moment,
-    read_object,
-    with_settings,
-)
+from progressor.cli.options import ASKING, AsJson, NamespaceName, ProcessId, Timeout, with_settings
 from progressor.cli.output import note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.statuses import status_option
+from progressor.cli.values import read_duration, read_moment, read_object
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.handlers.process import Process
@@ -128,7 +119,8 @@ def search(
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     status: Annotated[str | None, status_option("--status", "-s")] = None,
     metadata: Annotated[
-        str | None, typer.Option(help="A JSON object: only processes whose metadata contains it.")
+        str | None,
+        typer.Option(help="key=value or a JSON object: only processes whose metadata has it."),
     ] = None,
     timer: Annotated[
         Literal["none", "overdue", "held"] | None, typer.Option(help="Only processes with such a timer.")

@@ -14,18 +14,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from progressor.cli.options import (
-    ACTING,
-    ASKING,
-    AsJson,
-    NamespaceName,
-    Yes,
-    confirm,
-    read_duration,
-    with_settings,
-)
+from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, Yes, confirm, with_settings
 from progressor.cli.output import clock, note, print_json, stderr, stdout
 from progressor.cli.question import as_operator, ask
+from progressor.cli.values import read_duration
 from progressor.client.client import Client
 from progressor.config import Retention
 from progressor.deployment.database import existing_database

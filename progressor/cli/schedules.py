@@ -17,14 +17,13 @@ from progressor.cli.options import (
     IdempotencyKey,
     NamespaceName,
     Timeout,
-    read_duration,
-    read_moment,
     with_settings,
 )
 from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.patience import ask_patiently
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
+from progressor.cli.values import read_duration, read_moment
 from progressor.client.client import Client
 from progressor.client.results import Page
 from progressor.deployment.settings import Settings

@@ -17,11 +17,10 @@ from progressor.cli.options import (
     NamespaceName,
     ProcessId,
     Timeout,
-    read_duration,
-    read_moment,
     with_settings,
 )
 from progressor.cli.question import ask
+from progressor.cli.values import read_duration, read_moment
 from progressor.deployment.settings import Settings
 from progressor.texts import visible
 from progressor.timers import SetTimer

@@ -13,10 +13,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from progressor.cli.options import ACTING, ASKING, AsJson, Yes, confirm, read_duration, with_settings
+from progressor.cli.options import ACTING, ASKING, AsJson, Yes, confirm, with_settings
 from progressor.cli.output import clock, note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
+from progressor.cli.values import read_duration
 from progressor.deployment.settings import Settings
 from progressor.rights import Scope, Token
 from progressor.texts import visible

@@ -23,9 +23,10 @@ from progressor.archive.pages import ExportPage, ImportOutcome
 from progressor.archive.records import HeadRecord, PlaceRecord, WholeProcess, head_of, read_line, write_line
 from progressor.archive.wholes import read_wholes
 from progressor.cli.many import MaybeProcess, OfStatus, WithMetadata
-from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, read_object, with_settings
+from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
 from progressor.cli.output import note, print_json, stderr
 from progressor.cli.question import ask
+from progressor.cli.values import read_object
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
@@ -54,7 +55,7 @@ def export(
 ) -> None:
     """Write processes whole, a line of JSON for each of their rows: state, timers, tasks, events.
 
-    `progressor export billing.subscription --metadata '{"customer": 17}' > customer-17.ndjson`
+    `progressor export billing.subscription --metadata customer=17 > customer-17.ndjson`
 
     `progressor import` reads it, into this database or another one. Values are as they are stored: encoded,
     if the namespace has a codec.

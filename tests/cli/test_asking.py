@@ -271,6 +271,8 @@ def test_what_matches_is_exported_and_removed(ask: Ask, order: str) -> None:
     assert "2 processes" in exported.err
     one = [json.loads(each) for each in ask("export", NS, f"{order}-2").out.splitlines()]
     assert {each.get("process_id") for each in one[1:]} == {f"{order}-2"}
+    for pair in (f"customer={order}", f'customer="{order}"'):
+        assert ask("remove", NS, "--metadata", pair, "--dry-run", "--json").json["processes"] == 2, pair
     look = ask("remove", NS, "--metadata", mine, "--dry-run", "--json").json
     assert (look["processes"], look["examples"]) == (2, [f"{order}-0", f"{order}-1"])
     assert "2 processes match" in ask("remove", NS, "--metadata", mine, "--dry-run").out
@@ -399,7 +401,7 @@ def test_errors_for_people_are_one_line(ask: Ask, placed: str) -> None:
         (("start", NS, "p", "NaN"), "there is no NaN in JSON"),
         (("start", NS, "p", '{"a": 1e400}'), "a double cannot hold 1e400"),
         (("start", NS, "p", "@/nowhere.json"), "cannot be read"),
-        (("start", NS, "p", "--metadata", "[1]"), "must be a JSON object"),
+        (("start", NS, "p", "--metadata", "[1]"), "must be key=value, or a JSON object"),
         (("start", NS, "p", "--timeout", "soon"), "must be a duration"),
         (("put", NS, "p", "--events", "{}"), "must be a JSON list"),
         (("put", NS, "p", "--timer-at", "x"), "must be a time in ISO 8601"),
