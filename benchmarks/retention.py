@@ -111,7 +111,28 @@ async def beside(options: argparse.Namespace) -> None:
                     figures = await window(engine, dsn, home, options, walks=state == "on")
                     found[state].append(figures)
                     print(f"{state}: {shown(figures)}", flush=True)
-    tell(found)
+            if options.until_gone:
+                await until_gone(engine, dsn, home, options)
+    if options.pairs:
+        tell(found)
+
+
+async def until_gone(engine: Engine, dsn: str, home: Path, options: argparse.Namespace) -> None:
+    """Let one walker delete all that is left, beside the load; tell each window, and the whole."""
+    clock, before, windows = asyncio.get_running_loop().time, await deleted(engine.client), list[Figures]()
+    began = clock()
+    async with walking(dsn, options.rate) as pid:
+        while not windows or windows[-1]["deleted_a_second"]:
+            figures = await beside_walker(engine, dsn, home, options, pid)
+            print(f"{clock() - began:,.0f} s: {shown(figures)}", flush=True)
+            windows.append(figures)
+            ended, gone = clock(), await deleted(engine.client) - before
+    # In the last window nothing was left.
+    seconds = ended - began - (options.seconds + 1.0)
+    print(f"\n{gone:,} rows deleted in {seconds:,.0f} s: {gone / seconds:,.0f} a second", flush=True)
+    for name, text in _TOLD.items():
+        found = [each.get(name, 0.0) for each in windows[:-1]]
+        print(f"{text}: {statistics.median(found):,.1f} ({min(found):,.1f} to {max(found):,.1f})")
 
 
 def load(dsn: str, processes: int) -> None:
@@ -129,6 +150,14 @@ async def window(
     engine: Engine, dsn: str, home: Path, options: argparse.Namespace, *, walks: bool
 ) -> Figures:
     """One window of calls: rate, latencies and CPU of a call; and what the walker did meanwhile."""
+    async with walking(dsn, options.rate) if walks else nobody() as pid:
+        return await beside_walker(engine, dsn, home, options, pid)
+
+
+async def beside_walker(
+    engine: Engine, dsn: str, home: Path, options: argparse.Namespace, pid: int
+) -> Figures:
+    """One window of calls beside the walker of this pid; 0 is none."""
     ids = [f"live-{number}" for number in range(_CLIENTS)]
     for each in ids:
         with contextlib.suppress(Exception):
@@ -137,17 +166,13 @@ async def window(
     async def act(number: int) -> None:
         await engine.client.call(flows.ENTITY, ids[number], "add", {})
 
-    calls = ClosedLoop(_CLIENTS, act)
-    async with walking(dsn, options.rate) if walks else nobody() as pid:
-        before, began = await deleted(engine.client), cpu(pid) if pid else 0.0
-        waits = long_waits(home)
-        meter = Meter(dsn)
-        figures = await calls.run(meter, Window(options.seconds))
-        seconds = options.seconds + 1.0  # with the warm-up
-        gone = await deleted(engine.client) - before
-        figures["deleted_a_second"] = gone / seconds
-        figures["walker_cpu_percent"] = 100 * ((cpu(pid) if pid else 0.0) - began) / seconds
-        figures["waits_longer_than_50_ms"] = float(long_waits(home) - waits)
+    before, began = await deleted(engine.client), cpu(pid) if pid else 0.0
+    waits = long_waits(home)
+    figures = await ClosedLoop(_CLIENTS, act).run(Meter(dsn), Window(options.seconds))
+    seconds = options.seconds + 1.0  # with the warm-up
+    figures["deleted_a_second"] = (await deleted(engine.client) - before) / seconds
+    figures["walker_cpu_percent"] = 100 * ((cpu(pid) if pid else 0.0) - began) / seconds
+    figures["waits_longer_than_50_ms"] = float(long_waits(home) - waits)
     return figures
 
 
@@ -291,6 +316,7 @@ def main() -> int:
     near.add_argument("--rate", type=float, default=1000.0, help="rows that the walker deletes a second")
     near.add_argument("--pairs", type=int, default=6, help="pairs of windows, on and off")
     near.add_argument("--seconds", type=float, default=20.0, help="of a window")
+    near.add_argument("--until-gone", action="store_true", help="then delete all, in one run")
     whole = commands.add_parser("year", help="a year in simulated time")
     whole.add_argument("--days", type=int, default=365)
     whole.add_argument("--pause", type=float, default=0.2, help="seconds between two days, for autovacuum")
