@@ -2,6 +2,7 @@
 
 Rule: the manifest is written last, once the file was read back and is what was written. A file without one
 is not part of the archive. Parts may overlap: a row that was archived and not deleted is archived again.
+A part never changes: one without some processes is another part, in the place of the first.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import gzip
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -36,11 +38,18 @@ _TIME = "%Y%m%dT%H%M%S%fZ"
 _PART = re.compile(r"[^/]+/\d{4}-\d\d-\d\d/(\d{8}T\d{12}Z)-(\d{8}T\d{12}Z)-[0-9a-f]+\.ndjson\.gz")
 _MANIFEST = ".json"
 
+Found = Counter[str]
+"""How many records there are of each process, by its id."""
+
 
 def _stamp(moment: datetime) -> str:
     """Return a moment as the name of a part has it, as `_TIME` reads it, in any year."""
     utc = moment.astimezone(UTC)
     return f"{utc.year:04}{utc.strftime(_TIME.removeprefix('%Y'))}"
+
+
+def _is_of(record: Record, process_ids: Collection[str]) -> TypeGuard[TaskRecord | EventRecord]:
+    return isinstance(record, TaskRecord | EventRecord) and record.process_id in process_ids
 
 
 class Manifest(BaseModel):
@@ -88,11 +97,8 @@ class Archive:
         self, namespace: str, first: datetime, last: datetime, records: Sequence[TaskRecord | EventRecord]
     ) -> str:
         now = datetime.now(UTC)
-        lines = [write_line(head_of(VERSION, now)), *map(write_line, records)]
-        data = gzip.compress(b"".join(lines), compresslevel=6, mtime=0)
-        span = "-".join(map(_stamp, (first, last)))
-        name = f"{namespace}/{now:%Y-%m-%d}/{span}-{secrets.token_hex(4)}.ndjson.gz"
-        manifest = Manifest(
+        return self._write(
+            [write_line(head_of(VERSION, now)), *map(write_line, records)],
             format=FORMAT,
             release=VERSION,
             namespace=namespace,
@@ -101,9 +107,15 @@ class Archive:
             last=last,
             tasks=sum(isinstance(each, TaskRecord) for each in records),
             events=sum(isinstance(each, EventRecord) for each in records),
-            size=len(data),
-            sha256=hashlib.sha256(data).hexdigest(),
         )
+
+    def _write(self, lines: Sequence[bytes], **facts: Any) -> str:
+        """Write a part and its manifest, read both back, and return the part's name."""
+        data = gzip.compress(b"".join(lines), compresslevel=6, mtime=0)
+        manifest = Manifest(**facts, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        span = "-".join(map(_stamp, (manifest.first, manifest.last)))
+        day, number = f"{manifest.made_at:%Y-%m-%d}", secrets.token_hex(4)
+        name = f"{manifest.namespace}/{day}/{span}-{number}.ndjson.gz"
         self._place.write(name, data)
         if self._lines(name, manifest) != lines:
             raise ArchiveDamaged(name, "it is not what was written")
@@ -147,6 +159,40 @@ class Archive:
         """Yield the records of a part; raise ArchiveDamaged. Block."""
         for number, line in enumerate(self._lines(name, manifest), start=1):
             yield read_line(line, number=number)
+
+    def strays(self, namespace: str) -> Iterator[str]:
+        """Yield the files of a namespace that have no manifest, and so are no parts. Block."""
+        for name in self._place.names(namespace):
+            if _PART.fullmatch(name) and self._manifest(name) is None:
+                yield name
+
+    def count(self, name: str, manifest: Manifest, process_ids: Collection[str]) -> Found:
+        """Return how many records of these processes a part has; raise ArchiveDamaged. Block."""
+        return Counter(
+            each.process_id for each in self.records(name, manifest) if _is_of(each, process_ids)
+        )
+
+    def remove(self, name: str, manifest: Manifest, process_ids: Collection[str]) -> Found:
+        """Write a part anew without these processes, remove the old one, and return what it had of them.
+
+        One that dies in between leaves both parts: what is kept is in one of them at any time, and readers
+        see it once. Raise ArchiveDamaged, and do nothing then. Block.
+        """
+        lines = self._lines(name, manifest)
+        records = [read_line(line, number=number) for number, line in enumerate(lines, start=1)]
+        gone = [each for each in records if _is_of(each, process_ids)]
+        if not gone:
+            return Counter()
+        facts = manifest.model_dump(exclude={"size", "sha256"})
+        facts["tasks"] -= sum(isinstance(each, TaskRecord) for each in gone)
+        facts["events"] -= sum(isinstance(each, EventRecord) for each in gone)
+        if facts["tasks"] or facts["events"]:
+            both = zip(lines, records, strict=True)
+            self._write([line for line, each in both if not _is_of(each, process_ids)], **facts)
+        # Without its manifest it is no part any more.
+        self._place.remove(name + _MANIFEST)
+        self._place.remove(name)
+        return Counter(each.process_id for each in gone)
 
     async def events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
         """Return the archived events of a process that was made at `born`, in their order.

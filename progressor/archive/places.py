@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -27,6 +28,10 @@ class FileStore(Protocol):
 
     def names(self, folder: str) -> Iterator[str]:
         """Yield the names of all files below a folder, in their order; none if it is not there."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file; do nothing if there is none."""
         ...
 
 
@@ -63,6 +68,11 @@ class Directory:
         for path in sorted((self._root / folder).rglob("*")):
             if path.is_file() and not path.name.startswith("."):
                 yield path.relative_to(self._root).as_posix()
+
+    def remove(self, name: str) -> None:
+        path = self._root / name
+        path.unlink(missing_ok=True)
+        _sync(path.parent)
 
 
 def _sync(folder: Path) -> None:
@@ -108,6 +118,10 @@ class ObjectStore:
             return
         for path in sorted(found):
             yield str(path).removeprefix(self._root).removeprefix("/")
+
+    def remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._files.rm_file(f"{self._root}/{name}")
 
 
 def _shown(url: str) -> str:

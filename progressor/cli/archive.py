@@ -1,18 +1,29 @@
-"""The commands of the archive: list and verify its parts. They need no database."""
+"""The commands of the archive: list and verify its parts, and remove processes from them.
+
+Rule: they need no database. What one removes is gone from every part that can be read; one that cannot is
+named, and the status is 1.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from rich.progress import track
 
-from progressor.archive.archive import Archive
-from progressor.cli.options import AsJson, NamespaceName, with_settings
-from progressor.cli.output import clock, note, print_json, stdout, warning
+from progressor.archive.archive import Archive, Found, Manifest
+from progressor.cli.options import AsJson, NamespaceName, Yes, confirm, with_settings
+from progressor.cli.output import clock, note, print_json, stderr, stdout, warning
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
 from progressor.errors import ArchiveDamaged, InvalidRequest
 from progressor.http.wire.models import plain
+from progressor.texts import visible
 
 app = typer.Typer(
     add_completion=False,
@@ -73,3 +84,99 @@ def verify(namespace: NamespaceName, *, at: Where = None, settings: Settings) ->
     note(f"{parts:,} parts with {records:,} lines, {damaged:,} damaged")
     if damaged or not parts:
         raise typer.Exit(1)
+
+
+@app.command()
+@with_settings({})
+def remove(
+    namespace: NamespaceName,
+    process_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROCESS_ID]...", show_default=False)
+    ] = None,
+    *,
+    receipt: Annotated[
+        str | None,
+        typer.Option(
+            "--receipt",
+            metavar="FILE",
+            show_default=False,
+            help="The receipt of `progressor remove --json`, whose processes these are; - for stdin.",
+        ),
+    ] = None,
+    at: Where = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    yes: Yes = False,
+    json: AsJson = False,
+    settings: Settings,
+) -> None:
+    """Remove processes from all parts of a namespace: each part that has one is written anew. Asks first.
+
+    `progressor archive remove billing.subscription --receipt receipt.ndjson`
+
+    Remove them from the database first, else the next walk archives what it still has of them. A command
+    that was stopped can be repeated. Exit status 1 if a part is damaged: it stays as it is.
+    """
+    wanted = {*(process_ids or ()), *_of_receipt(receipt, namespace)}
+    if not wanted:
+        raise typer.BadParameter("name processes, or a --receipt of them", param_hint="PROCESS_ID")
+    archive = _archive(at, settings)
+    if not dry_run:
+        confirm(f"Remove {len(wanted):,} processes of {visible(namespace)} from the archive?", yes=yes)
+    found, parts, damaged = _go_through(
+        archive, namespace, archive.count if dry_run else archive.remove, wanted
+    )
+    if json:
+        for process_id in sorted(wanted):
+            gone = {"namespace": namespace, "process_id": process_id, "records": found[process_id]}
+            print_json(gone, machine=True)
+    verb = "would be removed" if dry_run else "removed"
+    many = sum(map(bool, found.values()))
+    note(f"{verb}: {found.total():,} records of {many:,} processes, from {parts:,} parts")
+    strays = list(archive.strays(namespace))
+    for name in strays:
+        warning(f"{name} has no manifest and was not read: if no walk is writing it, remove it")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _go_through(
+    archive: Archive,
+    namespace: str,
+    act: Callable[[str, Manifest, Collection[str]], Found],
+    wanted: Collection[str],
+) -> tuple[Found, int, int]:
+    """Do this with each part; return the records by process, in how many parts, and the damaged parts."""
+    found, parts, damaged = Counter[str](), 0, 0
+    # All at first: parts that are written meanwhile have none of them.
+    all_parts = list(archive.parts(namespace))
+    console = stderr()
+    for name, manifest in track(
+        all_parts, "parts", console=console, transient=True, disable=not console.is_terminal
+    ):
+        try:
+            of_part = act(name, manifest, wanted)
+        except (ArchiveDamaged, InvalidRequest) as error:
+            damaged += 1
+            warning(f"{name}: {error}")
+        else:
+            parts += bool(of_part)
+            found.update(of_part)
+    return found, parts, damaged
+
+
+def _of_receipt(receipt: str | None, namespace: str) -> Iterator[str]:
+    """Yield the ids of the processes of a namespace in a receipt; BadParameter if it is none."""
+    if receipt is None:
+        return
+    try:
+        text = sys.stdin.read() if receipt == "-" else Path(receipt).read_text(encoding="utf-8")
+        lines: list[Any] = [json.loads(line) for line in text.splitlines()]
+        yield from [each["process_id"] for each in lines if each["namespace"] == namespace]
+    except OSError as error:
+        raise typer.BadParameter(f"it cannot be read: {error}", param_hint="--receipt") from None
+    except (ValueError, TypeError, KeyError):
+        raise typer.BadParameter(
+            "it is no receipt: lines of JSON with namespace and process_id, as `progressor remove --json` "
+            "prints them",
+            param_hint="--receipt",
+        ) from None

@@ -1,8 +1,9 @@
-"""The commands archive list and verify: parts are read and checked without a database."""
+"""The commands of the archive: parts are read, checked and written anew without a database."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,3 +57,44 @@ def test_nothing_to_verify_is_no_success(ask: Ask, place: Path) -> None:
     for namespace, where in ((NS, place / "elsewhere"), ("nobody", place)):
         nothing = ask("archive", "verify", namespace, "--archive", str(where))
         assert (nothing.status, "0 parts" in nothing.err) == (1, True)
+
+
+def test_processes_are_removed(ask: Ask, place: Path, tmp_path: Path) -> None:
+    """Looked at, then by a receipt; what is told is how many records, and a repetition finds none."""
+    receipt = tmp_path / "receipt.ndjson"
+    lines = [{"namespace": NS, "process_id": "p1"}, {"namespace": "other", "process_id": "p2"}]
+    receipt.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    of = ("archive", "remove", NS, "--archive", str(place), "--receipt", str(receipt))
+    look = ask(*of, "--dry-run", "--json")
+    assert look.json == {"namespace": NS, "process_id": "p1", "records": 2}
+    assert "would be removed: 2 records of 1 processes, from 1 parts" in " ".join(look.err.split())
+    assert ask(*of).status == 2, "nobody was asked"
+    assert ask("archive", "verify", NS, "--archive", str(place)).status == 0
+    assert "removed: 2 records of 1 processes, from 1 parts" in " ".join(ask(*of, "--yes").err.split())
+    again = ask("archive", "remove", NS, "p1", "--archive", str(place), "--yes")
+    assert (again.status, "removed: 0 records" in again.err) == (0, True)
+    assert not list(place.rglob("*.gz"))
+
+
+def test_a_damaged_part_may_have_them_still(ask: Ask, place: Path) -> None:
+    """It is named and stays, and the status is 1; so does a file without a manifest, which is no part."""
+    (part,) = place.rglob("*.gz")
+    part.write_bytes(part.read_bytes()[:-1])
+    damaged = ask("archive", "remove", NS, "p1", "--archive", str(place), "--yes")
+    assert (damaged.status, part.name in "".join(damaged.err.split())) == (1, True)
+    Path(f"{part}.json").unlink()
+    stray = ask("archive", "remove", NS, "p1", "--archive", str(place), "--yes")
+    assert (stray.status, "has no manifest" in " ".join(stray.err.split())) == (0, True)
+
+
+@pytest.mark.parametrize("text", ["no json", '{"process_id": "p1"}', "[1]", "17"])
+def test_what_is_no_receipt_is_refused(ask: Ask, place: Path, tmp_path: Path, text: str) -> None:
+    """Before anything is removed; so is a command that names nobody."""
+    receipt = tmp_path / "receipt.ndjson"
+    receipt.write_text(text)
+    of = ("archive", "remove", NS, "--archive", str(place), "--yes")
+    wrong = ask(*of, "--receipt", str(receipt))
+    assert (wrong.status, "it is no receipt" in wrong.err) == (2, True)
+    assert ask(*of).status == 2
+    assert ask(*of, "--receipt", str(tmp_path / "nowhere")).status == 2
+    assert len(list(place.rglob("*.gz"))) == 1

@@ -52,6 +52,19 @@ def event(event_id: int, process_id: str = "p1", born: datetime = BORN) -> Event
     return EventRecord(process_id=process_id, born=born, event_id=event_id, payload=payload, **facts)
 
 
+async def test_a_process_is_removed(place: str) -> None:
+    """From each part that has it: others stay, and a part with nothing else is gone."""
+    archive = Archive(place)
+    await archive.keep(NS, BORN, BORN, [event(1), event(1, "p2")])
+    await archive.keep(NS, BORN, BORN, [event(2)])
+    for name, manifest in list(archive.parts(NS)):
+        archive.remove(name, manifest, {"p1"})
+    assert await archive.events(NS, "p1", BORN) == []
+    assert [each.event_id for each in await archive.events(NS, "p2", BORN)] == [1]
+    assert len(list(archive.parts(NS))) == 1
+    assert list(archive.strays(NS)) == []
+
+
 async def test_a_part_comes_back(place: str) -> None:
     """Of the process that was asked for, and of that life alone; twice archived is there once."""
     archive = Archive(place)
