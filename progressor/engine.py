@@ -47,8 +47,10 @@ from progressor.worker.worker import Worker
 
 log = Logger("progressor.engine")
 
-# A factor of scan_interval: a pool polls so much more seldom, as the last net behind a scanner.
+# Factors of scan_interval: how often a pool polls, as the last net behind a scanner, and where nobody can
+# tell it that there is work.
 _LAST_NET = 10
+_WITHOUT_HINTS = 1 / 3
 
 
 def _step_in(workers: Sequence[Worker], running: asyncio.Task[Any]) -> Task | None:
@@ -178,14 +180,13 @@ class Engine:
 
     def _pool(self, node: Node, worker: Worker, namespace: Namespace, budget: ResultBudget) -> Pool:
         options = self.options
-        alone = not options.scanner and not options.signals
         return self._pool_type(
             namespace,
             node.storage,
             worker,
             worker_id=node.node_id,
             budget=budget,
-            poll_interval=options.scan_interval / 3 if alone else options.scan_interval * _LAST_NET,
+            poll_interval=options.scan_interval * (_LAST_NET if options.signals else _WITHOUT_HINTS),
             fuse=options.fuse,
             hints=node.replies_behind,
             size=min(options.concurrency, namespace.options.concurrency),

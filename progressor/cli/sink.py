@@ -36,7 +36,7 @@ def sink(
     config: Annotated[
         Path,
         typer.Option(
-            "--config", metavar="FILE", show_default=False, help="TOML, a table [sinks.NAME] each."
+            "--config", metavar="FILE", show_default=False, help=r"TOML, a table \[sinks.NAME] each."
         ),
     ],
     check: Annotated[bool, typer.Option("--check", help="Read the file, send nothing, and end.")] = False,

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from progressor import Engine, Namespace, Process, ProcessNotFound
+from progressor.node.node import Node
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import NS, Act, Scripted, until, until_events
 
@@ -186,6 +187,17 @@ async def test_an_engine_without_scanner_and_collector(engine: MakeEngine, clien
     assert await dispatcher.start(NS, "p", Act(add=1, after=0.05)) == 1
     await until_events(dispatcher, "p", "fired")
     assert await dispatcher.call(NS, "p", "act", Act(add=1)) == 2
+
+
+async def test_without_hints_each_worker_looks_by_itself(
+    engine: MakeEngine, client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scanner that sees work first may choose another worker, which it cannot tell without signals."""
+    monkeypatch.setattr(Node, "wake_worker", lambda *_: None)
+    await engine(Scripted().namespace, signals=False, scan_interval=timedelta(seconds=3))
+    dispatcher = await client(signals=False)
+    # Its wait is shorter than the interval of a poll behind a scanner.
+    assert await dispatcher.start(NS, "p", Act(add=1), timeout=timedelta(seconds=15)) == 1
 
 
 class Endless(BaseModel):
