@@ -162,16 +162,19 @@ async def test_what_the_outside_must_do_waits_for_it(world: World, outside: Outs
 
 
 async def test_a_mail_service_that_is_down_delays_no_charge(world: World, outside: Outside) -> None:
-    """It is down for six weeks; the letters are sent when it is back."""
-    await world.advance(DAY)
-    outside.mail_is_down = True
-    await world.advance(13 * DAY)
+    """It is down for a week, over a renewal; the letter is sent when it is back."""
+    await world.advance(14 * DAY)
     await world.client.call(charged, "acme", Charged(key="acme/charge/1.0", amount=900))
-    await world.advance(30 * DAY)
+    await world.advance(29 * DAY)
+    outside.mail_is_down = True
+    await world.advance(3 * DAY)
     assert outside.charges == ["acme/charge/1.0", "acme/charge/2.0"]
+    await world.client.call(charged, "acme", Charged(key="acme/charge/2.0", amount=900))
+    await world.advance(4 * DAY)
+    assert outside.letters == ["welcome", "invoice"]
     outside.mail_is_down = False
     await world.advance(timedelta(minutes=15))
-    assert outside.letters == ["welcome", "invoice"]
+    assert outside.letters == ["welcome", "invoice", "invoice"]
 
 
 async def test_a_charge_without_an_answer_is_sent_again(world: World, outside: Outside) -> None:
