@@ -9,20 +9,28 @@ from typing import Any
 import psycopg
 
 from progressor import Client, Engine
-from progressor.deployment.standalone import Standalone, scanner_apart, zombie_collector_apart
+from progressor.deployment.standalone import (
+    Standalone,
+    retention_sweeper_apart,
+    scanner_apart,
+    zombie_collector_apart,
+)
 from progressor.storage import Claimed
+from progressor.storage.admin import archiving, sweeps
 from progressor.storage.postgres.pipeline import Session
 from progressor.worker.pool import Pool
 from tests.crash import points
 from tests.crash.ledger import CLIENT_OPTIONS, NAMESPACE, OPTIONS, account, redo_all, use_all
 
 
-def run(role: str, point: str, nth: int, dsn: str) -> None:
+def run(role: str, point: str, nth: int, dsn: str, archive: str | None = None) -> None:
     """Play a role; die where it comes to this point for the `nth` time."""
-    asyncio.run(_play(role, point, nth, dsn))
+    if role == "archiver":
+        _keep_small_parts()
+    asyncio.run(_play(role, point, nth, dsn, archive))
 
 
-async def _play(role: str, point: str, nth: int, dsn: str) -> None:
+async def _play(role: str, point: str, nth: int, dsn: str, archive: str | None) -> None:
     points.arm(point, nth=nth)
     match role:
         case "worker" | "writing worker" | "sending worker" | "fusing worker" | "fusing worker, at once":
@@ -54,8 +62,9 @@ async def _play(role: str, point: str, nth: int, dsn: str) -> None:
             # To it a worker lives that died before it began: so it has somebody to wake.
             async with Standalone(dsn, scanner_apart, **{**OPTIONS, "lease_age": timedelta(minutes=1)}):
                 await asyncio.Event().wait()
-        case "collector":
-            async with Standalone(dsn, zombie_collector_apart, **OPTIONS):
+        case "collector" | "archiver":
+            apart = zombie_collector_apart if role == "collector" else retention_sweeper_apart
+            async with Standalone(dsn, apart, archive=archive, **OPTIONS):
                 await asyncio.Event().wait()
         case "stop":
             claimed = _stop_at_the_first_claim()
@@ -78,6 +87,12 @@ def _lose_an_answer_of_a_deposit() -> None:
         return told
 
     Session.commit = losing_commit  # type: ignore[method-assign]
+
+
+def _keep_small_parts() -> None:
+    """A part of the archive has two processes, and each is deleted in a transaction of its own."""
+    vars(sweeps)["_LOOKS"] = 1
+    vars(archiving)["_LOOKS"] = 2
 
 
 def _stop_at_the_first_claim() -> asyncio.Event:

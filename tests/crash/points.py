@@ -11,8 +11,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from progressor.archive.places import Directory
 from progressor.client.feed.projecting import ProjectionReceiver
 from progressor.handlers import perform
 from progressor.node import replies
@@ -143,6 +145,25 @@ SWEEPER = [
     )
     for phase in ("before", "sent", "after")
 ]
+# What one does that archives first, of each part. A file has its name once it is written.
+ARCHIVER_FILES = [
+    f"{place}:{phase}"
+    for place in (
+        "write_part",
+        "name_part",
+        "read_part",
+        "write_manifest",
+        "name_manifest",
+        "read_manifest",
+    )
+    for phase in ("before", "after")
+]
+# And of what it then deletes: two processes of each part, in a transaction each.
+ARCHIVER_DELETES = [
+    f"{verb}:{phase}" for verb in ("lock_walk", "sweep_tasks") for phase in ("before", "sent", "after")
+]
+ARCHIVER_CLAIMS = [f"lock_sweep:{phase}" for phase in ("before", "sent", "after")]
+ARCHIVER_COMMITS = [f"commit:{phase}" for phase in ("before", "sent", "after")]
 # What a reader of a durable subscription does with a batch.
 SUBSCRIPTION_READER = [
     *(f"commit_slice:{phase}" for phase in ("before", "sent", "after")),
@@ -162,6 +183,25 @@ STOP = [
     *(f"deregister:{phase}" for phase in ("before", "after")),
 ]
 
+# The files of an archive, and the functions that have a point around them.
+_FILES = {
+    f"{verb}_{file}": where
+    for verb, where in {
+        "write": (Directory, "write"),
+        "name": (Path, "replace"),
+        "read": (Directory, "read"),
+    }.items()
+    for file in ("part", "manifest")
+}
+_FUNCTIONS: dict[str, tuple[Any, str]] = {
+    **_FILES,
+    **{name: (pool.Pool, name) for name in ("begin", "end", "go_on", "go_on_after")},
+    "tell": (replies.Replies, "resolve"),
+    "decided": (started_step.StartedStep, "decided"),
+    "heartbeat": (Beats, "beat"),
+    "deregister": (Beats, "leave"),
+}
+
 
 def arm(point: str, *, nth: int = 1) -> None:
     """Let this process die when it comes to the point for the n-th time."""
@@ -178,18 +218,13 @@ def arm(point: str, *, nth: int = 1) -> None:
         case "perform":
             _wrap_async(perform, "perform", phase, reached)
             worker.perform = perform.perform
-        case "tell":
-            _wrap(replies.Replies, "resolve", phase, reached)
-        case "begin" | "end" | "go_on" | "go_on_after":
-            _wrap(pool.Pool, place, phase, reached)
-        case "decided":
-            _wrap(started_step.StartedStep, place, phase, reached)
         case "project":
             _wrap_async(ProjectionReceiver, "_project", phase, reached)
-        case "heartbeat" | "deregister":
-            _wrap(Beats, {"heartbeat": "beat", "deregister": "leave"}[place], phase, reached)
         case "hand_back":
             _arm_verb("release", phase, reached)
+        case _ if place in _FUNCTIONS:
+            is_manifest = place.endswith("manifest") if place in _FILES else None
+            _wrap(*_FUNCTIONS[place], phase, reached, is_manifest=is_manifest)
         case _:
             _arm_verb(place, phase, reached)
 
@@ -223,15 +258,19 @@ def _arm_verb(verb: str, phase: str, reached: Callable[[], None]) -> None:
     Session._flush = dying_flush  # type: ignore[method-assign]
 
 
-def _wrap(owner: Any, name: str, phase: str, reached: Callable[[], None]) -> None:
+def _wrap(
+    owner: Any, name: str, phase: str, reached: Callable[[], None], *, is_manifest: bool | None = None
+) -> None:
+    """Lay a point around a function; with `is_manifest`, if it is called with such a file's name."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def dying(*args: Any, **kwargs: Any) -> Any:
-        if phase == "before":
+        is_meant = is_manifest is None or str(args[1]).endswith(".json") is is_manifest
+        if is_meant and phase == "before":
             reached()
         result = original(*args, **kwargs)
-        if phase == "after":
+        if is_meant and phase == "after":
             reached()
         return result
 

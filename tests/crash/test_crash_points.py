@@ -68,9 +68,9 @@ async def known(dsn: str) -> str:
     return dsn
 
 
-async def die(role: str, point: str, dsn: str, *, nth: int = 1) -> None:
+async def die(role: str, point: str, dsn: str, *, nth: int = 1, archive: str | None = None) -> None:
     """Run a process until it dies at the point; anything else is an error of the test."""
-    mortal = MORTALS.Process(target=child.run, args=(role, point, nth, dsn))
+    mortal = MORTALS.Process(target=child.run, args=(role, point, nth, dsn, archive))
     mortal.start()
     try:
         await asyncio.to_thread(mortal.join, 60)
