@@ -6,13 +6,15 @@ Rule: all ids, leases, keys and times are fixed, so that two runs that did the s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from progressor.config import Retention
 from progressor.model import Decision, Event, ProcessStatus, TaskType
+from progressor.storage.admin.archiving import Archived, Batch
 from progressor.storage.admin.bulks import NewBulk
+from progressor.storage.admin.reencoding import Renewal, RowKey, ValueLook, ValueTable
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.transactions import Doubtful
 from progressor.storage.values import Claimed, Finished, Import, NotPrepared, TaskRef
@@ -44,6 +46,7 @@ from tests.support import (
     save,
     set_timer,
 )
+from tests.transfers import made
 
 LATER = T0 + timedelta(hours=2)
 _HOUR = timedelta(hours=1)
@@ -61,6 +64,10 @@ class Scene:
     step: Held | None = None
     waiting: TaskRef | None = None
     group_no: int = -1
+    ended: TaskRef | None = None
+    """A call that has ended."""
+    archive: list[Archived] = field(default_factory=list)
+    """What walks have archived."""
 
     @property
     def held(self) -> Held:
@@ -147,6 +154,25 @@ async def aged(storage: Storage) -> Scene:
     return scene
 
 
+async def unused(storage: Storage) -> Scene:
+    """Nothing runs, its timer will be due, and a call has ended."""
+    await _started(storage, set_timer(_HOUR, events=events(1)))
+    step = held(await _ask(storage, TaskType.CALL, 2))
+    await save(storage, step, resume(events=events(2)))
+    return Scene(waiting=await _timer(storage), ended=TaskRef.of(step.task, step.process))
+
+
+def _aged(setting: Setting, *, archive: bool = False) -> Setting:
+    """A setting with a retention for which all that ends in it is old."""
+
+    async def set_and_age(storage: Storage) -> Scene:
+        scene = await setting(storage)
+        await storage.set_retention(NS, Retention(tasks=_HOUR, events=_HOUR, archive=archive), now=T0)
+        return scene
+
+    return set_and_age
+
+
 async def alone(storage: Storage) -> Scene:
     """A call runs, and nothing waits but a timer."""
     await _started(storage, set_timer(_HOUR))
@@ -230,6 +256,12 @@ async def repairing(storage: Storage) -> Scene:
     """It was broken by its timer, and a repair runs."""
     await broken(storage)
     return Scene(held(await _ask(storage, TaskType.REPAIR, 3)))
+
+
+async def still_broken(storage: Storage) -> Scene:
+    """It was broken by its timer, and a repair has failed: the task that broke it is amid old ones."""
+    await save(storage, (await repairing(storage)).held, fail_repair(), now=_BROKEN)
+    return Scene()
 
 
 async def _group(storage: Storage, limit: int = 2) -> int:
@@ -359,13 +391,14 @@ class Op:
     """An operation as one of two sides does it.
 
     `skips`: it leaves alone what others have locked. `middle`: it is two transactions, and so many steps
-    are the first.
+    are the first. `archives`: it archives all that it deletes, and the other side deletes nothing.
     """
 
     act: Callable[[Storage, Scene, int], Awaitable[Any]]
     skips: bool = False
     middle: int | None = None
     on_zombie: str | None = None
+    archives: bool = False
 
 
 def _asks(kind: TaskType, *, waits: bool = False, key: str | None = None, verb: str | None = None) -> Op:
@@ -558,8 +591,45 @@ async def _sweep(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.sweep(rate=1, now=LATER)
 
 
+async def _sweep_archived(storage: Storage, scene: Scene, side: int) -> Any:
+    async def keep(batch: Batch) -> None:
+        scene.archive.extend(batch.records)
+
+    await storage.begin_sweep(NS, now=LATER)
+    return await storage.sweep_archived(keep, rate=1, now=LATER)
+
+
+async def _redo(storage: Storage, scene: Scene, side: int) -> Any:
+    """The call that has ended, again."""
+    assert scene.ended is not None
+    asked = request("p1", key=f"side-{side}", lease=side * 1000, worker_id=None, args=None)
+    asked = asked._replace(redoes=scene.ended.key, request_hash=scene.ended.request_hash or b"")
+    return (await storage.redo([asked], now=_now(side)))[0]
+
+
+async def _reencode(storage: Storage, scene: Scene, side: int) -> Any:
+    """The args of all tasks: read, and written with another key's prefix. Two transactions, at least."""
+    look, prefix = ValueLook(head=0), b"k2:"
+    found = await storage.stored_values(ValueTable.TASKS, RowKey(), {NS: prefix}, look)
+    stale = [
+        Renewal(each.key, NS, each.kind, each.value, prefix + each.value)
+        for each in found
+        if each.value is not None
+    ]
+    return bool(await storage.renew(ValueTable.TASKS, stale, acts={})) if stale else False
+
+
+async def _import(storage: Storage, scene: Scene, side: int) -> Any:
+    """A process of old rows, under this name."""
+    return (await storage.import_processes([made("p1", namespace=NS, due=LATER)], now=_now(side)))[0]
+
+
 OPS: dict[str, Op] = {
     "sweep": Op(_sweep, skips=True, middle=1),
+    "sweep_archived": Op(_sweep_archived, skips=True, middle=1, archives=True),
+    "redo": Op(_redo),
+    "reencode": Op(_reencode, skips=True, middle=1),
+    "import": Op(_import),
     "init": _asks(TaskType.INIT),
     "init_same_key": _asks(TaskType.INIT, key="same"),
     "init_again": _asks(TaskType.INIT, key="scene-1"),
@@ -757,4 +827,37 @@ MEETINGS: dict[str, tuple[Setting, str]] = {
             f"{_ZOMBIES}"
         ),
     ),
+    # Walks beside all that a process can meet while something of it is old.
+    "aged_absent": (_aged(absent), "sweep import put init"),
+    "aged_unused": (
+        _aged(unused),
+        (
+            "sweep init init_again fused_init fused_init_again call_again fused_call_again "
+            "redo reencode put import repair simple_repair queue_timers"
+        ),
+    ),
+    "aged_broken": (_aged(still_broken), "sweep init_again call repair simple_repair remove"),
+    "aged_repairing": (_aged(repairing), f"sweep save_hold save_resume save_replace {_ZOMBIES}"),
+    "aged_unborn": (_aged(unborn), "sweep begin_anew init_again fused_init_again"),
+    "aged_anew": (_aged(beginning_anew), "sweep save_resume save_break save_refusal"),
+    "aged_to_repair": (_aged(to_repair), "sweep bulk_round stop_bulk repair"),
+    "aged_to_repair_simply": (_aged(to_repair_simply), "sweep bulk_round"),
+    "aged_repair_runs": (_aged(repair_runs), "sweep bulk_round save_hold save_resume"),
+    "aged_ended": (_aged(ended), "sweep init init_again call_again drop"),
+    "aged_begun_anew": (
+        _aged(begun_anew),
+        "sweep init_again init_of_now fused_init_of_now call_again fused_call_again save_remove drop",
+    ),
+    "aged_entering": (_aged(entering), "sweep enter_group"),
+    "aged_in_group": (_aged(runs_in_group), "sweep search_groups save_resume"),
+    "aged_waits_for_room": (_aged(waits_for_room), "sweep search_groups queue_timers"),
+    # What is archived is gone, or not; nothing else here deletes rows.
+    "archived": (
+        _aged(unused, archive=True),
+        "sweep_archived init_again call_again redo reencode call_waiting fused_call search_timers",
+    ),
+    "archived_busy": (_aged(busy, archive=True), "sweep_archived save_resume save_replace save_break"),
+    "archived_broken": (_aged(still_broken, archive=True), "sweep_archived repair simple_repair"),
+    "archived_to_repair": (_aged(to_repair_simply, archive=True), "sweep_archived bulk_round"),
+    "archived_repairing": (_aged(repairing, archive=True), "sweep_archived save_hold save_resume"),
 }

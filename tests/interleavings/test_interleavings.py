@@ -18,6 +18,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import UniqueViolation
 
+from progressor.archive.records import TaskRecord
 from progressor.bulks import BulkRound
 from progressor.storage.admin import sweeps
 from progressor.storage.admin.retention import Swept
@@ -34,17 +35,19 @@ from progressor.storage.values import (
     Zombie,
 )
 from tests.conftest import Databases
-from tests.interleavings.scenes import MEETINGS, OPS, Op, Setting
+from tests.interleavings.scenes import MEETINGS, OPS, Op, Scene, Setting
 from tests.interleavings.stepping import DEADLINE, Side
 from tests.model.profiles import DEEP
 from tests.model.world import ROWS, TABLES
 from tests.support import Tables, check_invariants
 
+_DIFFER = {"bulk_round", "sweep", "sweep_archived"}
+
 
 def _pairs() -> Iterator[Any]:
     """Every pair in every scene in which both can be asked for; in the quick profile, in one of them.
 
-    A round of a bulk does another thing in each.
+    A round of a bulk does another thing in each, and so does a walk.
     """
     seen = set()
     for scene, (_, names) in MEETINGS.items():
@@ -52,7 +55,7 @@ def _pairs() -> Iterator[Any]:
             # A namespace has one policy, and where nothing is and nothing begins, nothing happens.
             alike = pair[0] != pair[1] and all(OPS[name].on_zombie for name in pair)
             idle = scene == "absent" and not any(name.startswith(("init", "put")) for name in pair)
-            is_known = not DEEP and "bulk_round" not in pair and frozenset(pair) in seen
+            is_known = not DEEP and _DIFFER.isdisjoint(pair) and frozenset(pair) in seen
             if alike or idle or is_known:
                 continue
             seen.add(frozenset(pair))
@@ -69,6 +72,21 @@ _BULKS = {
 _SWEPT = {
     "swept": "SELECT process_no, first_event_id FROM processes WHERE first_event_id IS NOT NULL",
 }
+_ARGS = {
+    "args": "SELECT process_no, task_id, args FROM tasks WHERE task_type NOT IN ('timeout', 'remove')",
+}
+# Tasks and events are noted when they are deleted.
+_NOTED = """
+CREATE SCHEMA gone;
+CREATE TABLE gone.rows (kind text, number bigint);
+CREATE FUNCTION gone.note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO gone.rows VALUES (TG_ARGV[0], (to_jsonb(OLD) ->> TG_ARGV[1])::bigint);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER gone AFTER DELETE ON tasks FOR EACH ROW EXECUTE FUNCTION gone.note('task', 'task_id');
+CREATE TRIGGER gone AFTER DELETE ON events FOR EACH ROW EXECUTE FUNCTION gone.note('event', 'event_id');
+"""
 # Beyond what the sides are given: drawn by a round of a bulk.
 _LARGE = 2**32
 
@@ -92,6 +110,7 @@ class Arena:
         self._sides = (Side(dsn, self._monitor), Side(dsn, self._monitor))
         self._connections = SessionPool(dsn, limit=1)
         self._storage = Storage(self._connections, patience=timedelta(seconds=30))
+        self._connection.execute(_NOTED)
         self._examined: set[str] = set()
         self._meetings = 0
 
@@ -120,6 +139,7 @@ class Arena:
         with self._connection.pipeline():
             for name in (*TABLES, *_BULKS):
                 self._connection.execute(b"DELETE FROM " + name.encode())
+            self._connection.execute("DELETE FROM gone.rows")
             # Its number stands in the keys of the repairs that it begins.
             self._connection.execute("SELECT setval('bulks_bulk_id_seq', 1, FALSE)")
         self._tables.set_namespace(on_zombie=on_zombie)
@@ -150,6 +170,8 @@ class Arena:
                 if op.skips:
                     await act(self._storage)
             again = self._rows()
+        if any(op.archives for op in ops):
+            assert self._unarchived(scene) == set()
         return Left(answers, rows, again)
 
     async def _end(self, sides: Sequence[Side]) -> None:
@@ -169,17 +191,33 @@ class Arena:
             check_invariants(self.dsn)
             self._examined.add(rows)
 
+    def _unarchived(self, scene: Scene) -> set[tuple[str, int]]:
+        """What was deleted, and is not in the archive."""
+        archived = {
+            (each.kind, each.task_id if isinstance(each, TaskRecord) else each.event_id)
+            for each in scene.archive
+        }
+        return set(self._connection.execute("SELECT kind, number FROM gone.rows").fetchall()) - archived
+
     def _rows(self) -> Rows:
         """All rows; numbers and ids are places among all of them: a sequence does not go back."""
         with self._connection.pipeline():
             cursors = {
                 name: self._connection.execute(text.encode())
-                for name, text in (ROWS | _BULKS | _SWEPT).items()
+                for name, text in (ROWS | _BULKS | _SWEPT | _ARGS).items()
             }
             found = {name: cursor.fetchall() for name, cursor in cursors.items()}
         numbers = _places(row[0] for name in ("processes", "removed") for row in found[name])
         ids = _places(row[1] for row in found["tasks"])
-        column = {"processes": 10, "tasks": 1, "schedule": 1, "running": 1, "events": 2, "bulk_repairs": 1}
+        column = {
+            "processes": 10,
+            "tasks": 1,
+            "schedule": 1,
+            "running": 1,
+            "events": 2,
+            "bulk_repairs": 1,
+            "args": 1,
+        }
 
         def placed(name: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
             number, *rest = row
