@@ -146,9 +146,12 @@ def run(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -
     """
 
     async def walk(dsn: str) -> KnownRetention:
-        options = settings.connection_options() | {"retention_rate": settings.retention_rate}
+        options = settings.connection_options()
+        # First: else a sweeper that has just ended another walk sleeps before it looks again.
+        async with Client(dsn, **options) as client:
+            await client.begin_retention(namespace)
+        options |= {"retention_rate": settings.retention_rate}
         async with Standalone(dsn, retention_sweeper_apart, **options) as service:
-            await service.client.begin_retention(namespace)
             return await _until_ended(service.client, namespace, quiet=json)
 
     try:

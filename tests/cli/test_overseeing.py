@@ -7,7 +7,12 @@ import shlex
 import signal
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
+import pytest
+
+from progressor.services.retention_sweeper import RetentionSweeper
+from progressor.storage import Storage
 from progressor.texts import count, duration
 from tests.cli.conftest import Ended, Running
 from tests.support import Tables
@@ -181,3 +186,28 @@ def test_retention(ask: Ask, order: str) -> None:
     for wrong in (("--tasks", "soon"), ("--tasks", "1h", "--keys", "PT10M"), ("--events", "0")):
         assert ask("retention", "set", NS, *wrong, "--yes").status == 2
     assert ask("retention", "show", "nobody.knows").status == 1
+
+
+def test_a_walk_is_begun_before_it_is_looked_for(
+    progressor: Ask, dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command's own sweeper finds the walk in its first round, and does not sleep before it."""
+    tables.set_namespace()
+    monkeypatch.setenv("PROGRESSOR_DATABASE_URL", dsn)
+    assert progressor("retention", "set", NS, "--tasks", "90d", "--yes").status == 0
+    done: list[str] = []
+    begin_sweep, run_once = Storage.begin_sweep, RetentionSweeper.run_once
+
+    async def beginning(*args: Any, **fields: Any) -> bool:
+        begun = await begin_sweep(*args, **fields)
+        done.append("begun")
+        return begun
+
+    async def looking(sweeper: RetentionSweeper) -> timedelta | None:
+        done.append("looked")
+        return await run_once(sweeper)
+
+    monkeypatch.setattr(Storage, "begin_sweep", beginning)
+    monkeypatch.setattr(RetentionSweeper, "run_once", looking)
+    assert progressor("retention", "run", NS).status == 0
+    assert done[:2] == ["begun", "looked"]
