@@ -26,7 +26,11 @@ QUEUE = "billing"
 NO_ANSWER = timedelta(days=1)  # then a charge is sent again, with the same key
 LATE = timedelta(days=90)  # for so long a charge may be answered after the end
 DUNNING = (timedelta(days=3), timedelta(days=5), timedelta(days=7))  # until the next try
-RETRIES: dict[str, Any] = {"retries_allowed": True, "interval_seconds": 60, "max_attempts": 1_000_000}
+RETRIES: dict[str, Any] = {
+    "retries_allowed": True,
+    "interval_seconds": float(os.environ.get("BILLING_RETRY_SECONDS", "60")),  # then longer, up to an hour
+    "max_attempts": 1_000_000,
+}
 
 subscriptions = sa.Table(
     "subscriptions",
@@ -266,8 +270,14 @@ async def on_refusal(key: str, reason: str) -> None:
 
 def launch() -> None:
     """Start DBOS on the database of the service; what was begun before goes on."""
-    url = os.environ["BILLING_DATABASE_URL"]
-    DBOS(config={"name": "billing", "system_database_url": url, "log_level": "ERROR"})
+    DBOS(
+        config={
+            "name": "billing",
+            "system_database_url": os.environ["BILLING_DATABASE_URL"],
+            "application_version": "1",  # else what waits in the queue is left to the code of its own day
+            "log_level": "ERROR",
+        }
+    )
     DBOS.launch()
     DBOS.register_queue(QUEUE)
 
