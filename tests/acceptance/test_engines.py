@@ -194,8 +194,9 @@ async def test_without_hints_each_worker_looks_by_itself(
 ) -> None:
     """A scanner that sees work first may choose another worker, which it cannot tell without signals."""
     monkeypatch.setattr(Node, "wake_worker", lambda *_: None)
-    await engine(Scripted().namespace, signals=False, scan_interval=timedelta(seconds=3))
-    dispatcher = await client(signals=False)
+    without: Options = {"signals": False, "listen_database_url": None}
+    await engine(Scripted().namespace, scan_interval=timedelta(seconds=3), **without)
+    dispatcher = await client(**without)
     # Its wait is shorter than the interval of a poll behind a scanner.
     assert await dispatcher.start(NS, "p", Act(add=1), timeout=timedelta(seconds=15)) == 1
 
