@@ -262,6 +262,20 @@ def can_be_stored(moment: datetime) -> bool:
     return FIRST_YEAR < moment.year < LAST_YEAR
 
 
+def check_timer_filter(wanted: object) -> str:
+    """Return the timers that a search is for: `none`, `overdue`, `held`, or a name, '' for no name.
+
+    Raise InvalidRequest if it is no text, or no timer can have this name.
+    """
+    if not isinstance(wanted, str) or not wanted:
+        raise InvalidRequest(
+            "timer must be none, overdue, held, or the name of a timer "
+            f"({DEFAULT_TIMER}: the one without a name)",
+            field="timer",
+        )
+    return "" if wanted == DEFAULT_TIMER else check_timer(wanted)
+
+
 def check_timer(name: object) -> str:
     """Return the name of a timer, '' for the one without; InvalidRequest if no timer can have it."""
     if name == "":

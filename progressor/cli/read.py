@@ -123,7 +123,10 @@ def search(
         typer.Option(help="key=value or a JSON object: only processes whose metadata has it."),
     ] = None,
     timer: Annotated[
-        Literal["none", "overdue", "held"] | None, typer.Option(help="Only processes with such a timer.")
+        str | None,
+        typer.Option(
+            help="none, overdue or held; or the name of a timer (default: the one without a name)."
+        ),
     ] = None,
     created_after: Annotated[str | None, typer.Option(help="ISO 8601.")] = None,
     created_before: Annotated[str | None, typer.Option(help="ISO 8601.")] = None,
@@ -160,5 +163,6 @@ def search(
     elif page.cursor is None:
         note("no process found")
     if page.cursor is not None:
-        # A search for processes without a timer may end a page before it has seen all processes.
-        note(f"there {'may be' if timer == 'none' else 'are'} more: --cursor {page.cursor}")
+        # A search by the name of a timer, or for none, may end a page before it has seen all processes.
+        may_end = timer in ("overdue", "held", None)
+        note(f"there {'are' if may_end else 'may be'} more: --cursor {page.cursor}")

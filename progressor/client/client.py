@@ -47,7 +47,7 @@ from progressor.inputs import HistoryRange, check_namespace, check_text
 from progressor.model import Metadata
 from progressor.monitoring import Mailbox
 from progressor.node.node import Node
-from progressor.storage import TimerFilter, TraceRange
+from progressor.storage import TraceRange
 from progressor.timers import TimerChange
 from progressor.worker.pools import Pools
 
@@ -243,7 +243,7 @@ class Client(
         namespaces: Sequence[str] | None = None,
         status: str | None = None,
         metadata: Metadata | None = None,
-        timer: TimerFilter | None = None,
+        timer: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         limit: int = 100,
@@ -254,7 +254,8 @@ class Client(
         `metadata` matches processes whose metadata contain all of it. `namespaces` are patterns, in which *
         stands for any characters; processes of other namespaces are not found. `timer="overdue"` and
         `"held"` find processes with such a timer, the overdue ones by namespace, then due time. `"none"`
-        finds processes without a timer; its pages may be short, or empty, before the end.
+        finds processes without a timer; any other text those that have the timer of this name, `"default"`
+        the one without a name. Pages of these may be short, or empty, before the end.
 
         Raise NamespaceNotFound if `namespace` is not known, and InvalidRequest for a bad filter or cursor.
         """

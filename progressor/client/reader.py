@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from progressor.bulks import BulkPreview
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found, not_answered
@@ -29,6 +29,7 @@ from progressor.inputs import (
     check_namespace,
     check_since,
     check_text,
+    check_timer_filter,
     names_like,
 )
 from progressor.model import Event, Metadata, ProcessStatus, Snapshot
@@ -40,7 +41,6 @@ from progressor.storage import (
     ROOM,
     TaskRef,
     TaskRow,
-    TimerFilter,
     TraceRange,
     UndeliveredMessage,
     Wanted,
@@ -298,7 +298,7 @@ class Reader:
         namespaces: Sequence[str] | None,
         status: str | None,
         metadata: Metadata | None,
-        timer: TimerFilter | None,
+        timer: str | None,
         created_after: datetime | None,
         created_before: datetime | None,
         limit: int,
@@ -317,8 +317,6 @@ class Reader:
         if status is not None and status not in tuple(ProcessStatus):
             known = names_like(str(status), ProcessStatus)
             raise InvalidRequest(f"status must be one of {known}, not {status!r:.80}", field="status")
-        if timer is not None and timer not in get_args(TimerFilter):
-            raise InvalidRequest("timer must be none, overdue or held", field="timer")
         check_count("limit", limit, least=1, most=MOST_ITEMS)
         since = None if created_after is None else check_moment("created_after", created_after)
         until = None if created_before is None else check_moment("created_before", created_before)
@@ -330,7 +328,7 @@ class Reader:
             metadata=None if metadata is None else json_object(metadata, field="metadata"),
             created_after=since,
             created_before=until,
-            timer=timer,
+            timer=None if timer is None else check_timer_filter(timer),
             states=states,
             room=room,
         )

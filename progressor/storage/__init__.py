@@ -85,7 +85,6 @@ if TYPE_CHECKING:
         MOST_ITEMS as MOST_ITEMS,
         AnswerRow as AnswerRow,
         TaskRow as TaskRow,
-        TimerFilter as TimerFilter,
         TraceRange as TraceRange,
         Wanted as Wanted,
     )
@@ -154,7 +153,7 @@ else:
             "queries.browsing": "Browsing",
             "queries.reads": "Reads",
             "queries.watching": "WatchRead WatchReads WatchStart",
-            "queries.criteria": "AnswerRow MOST_ITEMS TaskRow TimerFilter TraceRange Wanted",
+            "queries.criteria": "AnswerRow MOST_ITEMS TaskRow TraceRange Wanted",
             "steps.fused": "Fused FusedFlight",
             "steps.fused_claim": "FusedClaim",
             "steps.zombies": "FROM_THE_START",

@@ -228,6 +228,54 @@ async def test_pages_of_those_without_a_timer_end(serve: MakeClient) -> None:
             assert await found(client, "none") == ["p0", "p4", "p8"]
 
 
+async def test_search_by_the_name_of_a_timer(serve: MakeClient) -> None:
+    """It finds each process with a timer of this name, waiting, held or running, however pages end."""
+    named = Namespace("named", state=int)
+    opened = asyncio.Event()
+
+    @named.init
+    async def init(process: Process[int], args: list[str]) -> None:
+        for name in args:
+            process.set_timer(name, after=HOUR)
+
+    @named.call
+    async def begin(process: Process[int], args: None) -> None:
+        process.set_timer("dunning", after=timedelta())
+
+    @named.call
+    async def fail(process: Process[int], args: None) -> None:
+        raise RuntimeError
+
+    @named.timeout
+    async def wait(process: Process[int]) -> None:
+        await opened.wait()
+
+    client = await serve(named)
+    for process_id, timers in {
+        "a": [""],
+        "b": ["dunning"],
+        "c": [],
+        "d": ["", "dunning"],
+        "e": ["none"],
+    }.items():
+        await client.start(named.name, process_id, timers)
+    await client.notify(named.name, "d", "fail")
+    await until_status(client, "d", "error", namespace=named.name)
+    await client.call(named.name, "c", "begin")
+    await until(
+        lambda: client.get(named.name, "c"),
+        lambda process: [each.status for each in process.timers.values()] == [TimerStatus.RUNNING],
+    )
+    for looked_at in (1, 2, 5, 10):
+        with mock.patch.object(searches, "MOST_LOOKED_AT", looked_at):
+            assert await found(client, "dunning") == ["b", "c", "d"]
+            assert await found(client, "default") == ["a", "d"]
+            assert await found(client, "nobody's") == []
+    assert await found(client, "dunning", status="error") == ["d"]
+    assert await found(client, "none") == []
+    opened.set()
+
+
 async def test_a_running_timer_is_one(serve: MakeClient) -> None:
     """A process whose timer runs just now is not without one."""
     scripted = Scripted()
@@ -239,7 +287,7 @@ async def test_a_running_timer_is_one(serve: MakeClient) -> None:
     await until(lambda: found(client, "none"), lambda ids: ids == ["p"])
 
 
-@pytest.mark.parametrize("timer", ["waiting", "", 3, True])
+@pytest.mark.parametrize("timer", ["", "~own", "t" * 257, 3, True])
 async def test_other_words_are_refused(serve: MakeClient, timer: object) -> None:
     """What is no filter is named."""
     client = await serve(Scripted().namespace)

@@ -19,7 +19,7 @@ from progressor.errors import ProgressorError, SchemaMismatch
 from progressor.inputs import HistoryRange
 from progressor.model import Life
 from progressor.storage.operations import Storage
-from progressor.storage.queries.criteria import TimerFilter, TraceRange, Wanted
+from progressor.storage.queries.criteria import TraceRange, Wanted
 from progressor.storage.queries.reads import Reads, task_statement
 from tests.support import NS, SECOND, Tables, resume, start
 
@@ -33,7 +33,7 @@ async def reads(dsn: str) -> AsyncIterator[Reads]:
 
 @pytest.mark.parametrize("timer", [None, "none"])
 async def test_a_page_ends_where_states_have_no_room(
-    storage: Storage, reads: Reads, timer: TimerFilter | None
+    storage: Storage, reads: Reads, timer: str | None
 ) -> None:
     """A page with large states is shorter than its limit, and has a cursor that goes on behind it."""
     wanted = Wanted(timer=timer, room=150_000)

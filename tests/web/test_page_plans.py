@@ -33,7 +33,7 @@ FILTERS = {
     "namespace": ("", NS),
     "status": ("", "init"),
     "metadata": ("", "plan=free", "plan=pro"),
-    "timer": ("", "none", "overdue", "held"),
+    "timer": ("", "none", "overdue", "held", "dunning"),
 }
 SEARCHES = [
     f"processes?{urlencode({name: value for name, value in zip(FILTERS, values, strict=True) if value})}"

@@ -31,7 +31,7 @@ from progressor.http.wire import headers
 from progressor.http.wire.members import members_for
 from progressor.inputs import LAST_ID, HistoryRange, check_count, check_namespace
 from progressor.model import Metadata
-from progressor.storage import MOST_ITEMS, TimerFilter
+from progressor.storage import MOST_ITEMS
 from progressor.timers import TimerChange
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class HttpClient(HttpOperating, HttpStreams, TransferMethods, ProcessClient):
         namespace: str | None = None,
         status: str | None = None,
         metadata: Metadata | None = None,
-        timer: TimerFilter | None = None,
+        timer: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         limit: int = 100,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from progressor.model import Event, Metadata, TaskStatus, TaskType
 from progressor.storage.values import ROOM, TaskRef
-
-TimerFilter = Literal["none", "overdue", "held"]
 
 MOST_ITEMS = 1000
 """The most processes, tasks or events of one page."""
@@ -26,7 +24,8 @@ class Wanted:
     metadata: Metadata | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
-    timer: TimerFilter | None = None
+    timer: str | None = None
+    """`none`, `overdue` or `held`; else the name of a timer, '' for the one without a name."""
     states: bool = True
     """True if states are read too."""
     room: int = ROOM

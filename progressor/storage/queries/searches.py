@@ -17,10 +17,12 @@ from sqlalchemy import (
     LargeBinary,
     ScalarSelect,
     Select,
+    and_,
     cast,
     func,
     literal_column,
     null,
+    or_,
     select,
     text,
     true,
@@ -37,7 +39,7 @@ from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import namespaces, processes, schedule
 from progressor.storage.statements import Row
 
-# Processes that one page of a search for those without a timer looks at.
+# Processes that one page of a search by the name of a timer, or for those without one, looks at.
 MOST_LOOKED_AT = 10_000
 
 PROCESS = tuple(
@@ -71,10 +73,10 @@ class Search:
         match self.wanted.timer:
             case "overdue":
                 return self._with_timers(self._overdue(limit, after))
-            case "none":
-                return self._without_timer(limit, after)
             case "held" | None:
                 return self._with_timers(self._by_creation(limit, after))
+            case _:
+                return self._by_timers(limit, after)
 
     def among(self, process_nos: Sequence[int], limit: int, cursor: str | None) -> Select[Any]:
         """Select a page of those of these processes that match, each by its number."""
@@ -117,10 +119,8 @@ class Search:
         wanted: list[ColumnElement[bool]] = []
         if self.wanted.status is not None:
             wanted.append(one.c.status == self.wanted.status)
-        if self.wanted.timer == "held":
-            wanted += [one.c.detail.is_not(None), waiting_timer(one).is_not(None)]
-        if self.wanted.timer == "none":
-            wanted += [waiting_timer(one).is_(None), running_timer(one).is_(None)]
+        if self.wanted.timer is not None:
+            wanted.append(self._has_timer(one))
         if self.wanted.metadata:
             wanted.append(one.c.metadata.contains(self.wanted.metadata))
         if self.wanted.created_after is not None:
@@ -128,6 +128,19 @@ class Search:
         if self.wanted.created_before is not None:
             wanted.append(one.c.created_at < self.wanted.created_before)
         return wanted
+
+    def _has_timer(self, one: FromClause) -> ColumnElement[bool]:
+        """Return the condition of a process that has the timer that is wanted, or none if none is."""
+        match self.wanted.timer:
+            case "held":
+                return and_(one.c.detail.is_not(None), waiting_timer(one).is_not(None))
+            case "none":
+                return and_(waiting_timer(one).is_(None), running_timer(one).is_(None))
+            case "overdue":
+                # What a search joins: the due timer that is to be claimed.
+                return true()
+            case name:
+                return or_(waiting_timer(one, name).is_not(None), running_timer(one, name).is_not(None))
 
     def _in_namespaces(self, one: FromClause) -> list[ColumnElement[bool]]:
         names = self.wanted.names
@@ -257,10 +270,10 @@ class Search:
         found = select(one).select_from(namespaces.join(one, true())).where(*self._wanted_namespaces(after))
         return found.order_by(one.c.namespace_no, one.c.at, one.c.no).limit(limit + 1)
 
-    def _without_timer(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
-        """Select, of the next MOST_LOOKED_AT processes, those without a timer, and where the look ended.
+    def _by_timers(self, limit: int, after: tuple[Any, ...] | None) -> Select[Any]:
+        """Select, of the next MOST_LOOKED_AT processes, those that have the timer, and where it ended.
 
-        No index finds what is missing.
+        No index finds a timer by its name, or what is missing.
         """
         looked = self._in_order(*_BY_CREATION, after=after, limit=MOST_LOOKED_AT).cte("looked")
         key = (looked.c.namespace_no, looked.c.created_at, looked.c.process_no)
@@ -275,13 +288,11 @@ class Search:
             .limit(1)
             .subquery("end_of_it")
         )
-        at, no = processes.c.created_at.label("at"), processes.c.process_no.label("no")
-        found = (
-            select(*self._found, at, no)
-            .join_from(looked, processes, processes.c.process_no == looked.c.process_no)
-            .where(waiting_timer(looked).is_(None), running_timer(looked).is_(None))
-            .order_by(*key)
-            .limit(limit + 1)
+        # The limit is a fence: only processes of the page are looked up.
+        hits = select(looked).where(self._has_timer(looked)).order_by(*key).limit(limit + 1).subquery("hits")
+        at, no = hits.c.created_at.label("at"), hits.c.process_no.label("no")
+        found = select(*self._found, at, no).join_from(
+            hits, processes, processes.c.process_no == hits.c.process_no
         )
         page = self._with_room(found)
         return (

@@ -35,6 +35,7 @@ from progressor.storage.statements import Row
 
 _WAITS, _RUNS, _OF_RUNS = schedule.alias("waits"), running.alias("runs"), tasks.alias("of_runs")
 _OF_WAITS = tasks.alias("of_waits")
+_IS_OF_RUNS = and_(_OF_RUNS.c.process_no == _RUNS.c.process_no, _OF_RUNS.c.task_id == _RUNS.c.task_id)
 
 
 def timers_of(process: FromClause) -> ColumnElement[Any]:
@@ -60,11 +61,7 @@ def timers_of(process: FromClause) -> ColumnElement[Any]:
             func.coalesce(_OF_RUNS.c.name, ""),
             func.encode(_OF_RUNS.c.args, "base64"),
         )
-        .join_from(
-            _RUNS,
-            _OF_RUNS,
-            and_(_OF_RUNS.c.process_no == _RUNS.c.process_no, _OF_RUNS.c.task_id == _RUNS.c.task_id),
-        )
+        .join_from(_RUNS, _OF_RUNS, _IS_OF_RUNS)
         .where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
     )
     found = union_all(waits.correlate(process), runs.correlate(process)).subquery("timer")
@@ -109,18 +106,17 @@ def _is_timer_of(process: FromClause) -> ColumnElement[bool]:
     )
 
 
-def waiting_timer(process: FromClause) -> ScalarSelect[int]:
-    """Select one timer that waits, if any does."""
-    return (
-        select(_WAITS.c.task_id).where(_is_timer_of(process)).limit(1).correlate(process).scalar_subquery()
-    )
+def waiting_timer(process: FromClause, name: str | None = None) -> ScalarSelect[int]:
+    """Select one timer that waits, if any does; with `name` the one of this name."""
+    found = select(_WAITS.c.task_id).where(_is_timer_of(process))
+    if name is not None:
+        found = found.where(_WAITS.c.timer == name)
+    return found.limit(1).correlate(process).scalar_subquery()
 
 
-def running_timer(process: FromClause) -> ScalarSelect[int]:
-    """Select the timer that runs, if one does."""
-    return (
-        select(_RUNS.c.task_id)
-        .where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
-        .correlate(process)
-        .scalar_subquery()
-    )
+def running_timer(process: FromClause, name: str | None = None) -> ScalarSelect[int]:
+    """Select the timer that runs, if one does; with `name` only if it has this name."""
+    found = select(_RUNS.c.task_id).where(_RUNS.c.process_no == process.c.process_no, _IS_RUNNING_TIMER)
+    if name is not None:
+        found = found.join(_OF_RUNS, _IS_OF_RUNS).where(func.coalesce(_OF_RUNS.c.name, "") == name)
+    return found.correlate(process).scalar_subquery()

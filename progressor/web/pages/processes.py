@@ -6,7 +6,7 @@ Rule: the address holds the whole search. A total is never counted.
 from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -18,7 +18,6 @@ from progressor.http.server.problems import Refusal
 from progressor.http.wire.models import process_document
 from progressor.inputs import check_since
 from progressor.rights import Scope
-from progressor.storage import TimerFilter
 from progressor.texts import short
 from progressor.web.page import MISTYPED, PageRequest, Pages
 from progressor.web.pages.namespaces.namespace import offered_namespaces
@@ -103,7 +102,7 @@ async def _found(request: PageRequest, wanted: Filter) -> tuple[list[dict[str, A
         namespaces=seen_by(request.caller),
         status=wanted.status or None,
         metadata=metadata_of(wanted.metadata),
-        timer=cast("TimerFilter | None", wanted.timer or None),
+        timer=wanted.timer or None,
         created_after=wanted.created_after(request.preferences.zone),
         created_before=None,
         limit=_PAGE,

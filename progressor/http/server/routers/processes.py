@@ -48,7 +48,7 @@ from progressor.http.wire.paths import PROCESS
 from progressor.inputs import LAST_ID, NAMESPACE_PATTERN, HistoryRange
 from progressor.model import ProcessStatus, Snapshot
 from progressor.rights import Scope
-from progressor.storage import MOST_ITEMS, TimerFilter, TraceRange
+from progressor.storage import MOST_ITEMS, TraceRange
 
 routes = Routes()
 
@@ -263,7 +263,13 @@ async def search(
             json_schema_extra={"contentMediaType": headers.JSON},
         ),
     ] = None,
-    timer: TimerFilter | None = None,
+    timer: Annotated[
+        str | None,
+        Field(
+            description="`none`, `overdue`, `held`, or a timer's name, `default` for the one without.",
+            json_schema_extra=text_schema(r"^[^~\u0000][^\u0000]*$"),
+        ),
+    ] = None,
     created_after: Moment | None = None,
     created_before: Moment | None = None,
     state: Annotated[bool, Field(description="Show states; it needs the scope state:read.")] = False,
