@@ -61,9 +61,15 @@ Positive = Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=3650))]
 class _Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, *values: Any, **named: Any) -> None:
+        places = [name for name, field in type(self).model_fields.items() if field.kw_only is False]
+        if len(values) > len(places) or any(name in named for name in places[: len(values)]):
+            raise InvalidRequest(
+                f"{type(self).__name__} takes {len(places)} values by their places, and none of them twice",
+                field="options",
+            )
         try:
-            super().__init__(**values)
+            super().__init__(**dict(zip(places, values, strict=False)), **named)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "options"
@@ -84,11 +90,11 @@ class RetryPolicy(_Options):
     others 15 minutes, are 12 hours and 32 minutes.
     """
 
-    initial_interval: Positive = timedelta(seconds=1)
-    backoff_coefficient: float = Field(default=2.0, ge=1.0, le=1000.0, allow_inf_nan=False)
-    max_interval: Positive = timedelta(minutes=15)
-    max_attempts: int | None = Field(default=60, ge=1, le=1_000_000)
-    non_retryable: tuple[ExceptionName, ...] = ()
+    initial_interval: Positive = Field(default=timedelta(seconds=1), kw_only=False)
+    backoff_coefficient: float = Field(default=2.0, ge=1.0, le=1000.0, allow_inf_nan=False, kw_only=False)
+    max_interval: Positive = Field(default=timedelta(minutes=15), kw_only=False)
+    max_attempts: int | None = Field(default=60, ge=1, le=1_000_000, kw_only=False)
+    non_retryable: tuple[ExceptionName, ...] = Field(default=(), kw_only=False)
 
     def interval_after(self, attempts: int, last: timedelta | None) -> timedelta | None:
         """Return the wait after so many attempts, `last` being the wait before; None: no more attempts."""

@@ -37,7 +37,7 @@ from progressor.timers.recurrence import as_begun
 class Ending(StrEnum):
     """The endings of a step: three by its handler, and `lost` with its worker.
 
-    A timer's step has no rejection, for it has no caller to refuse: a `Reject` there is a failure.
+    A timer's step has no rejection, for it has no caller: a `Reject` there is a failure.
     """
 
     SUCCESS = "success"
@@ -135,9 +135,9 @@ TABLE: Mapping[tuple[TaskType, Ending], Rule] = {
     (TaskType.TIMEOUT, Ending.SUCCESS): BY_ACTION,
     (TaskType.TIMEOUT, Ending.FAILURE): RETRIED_OR_BREAKS,
     (TaskType.TIMEOUT, Ending.LOST): RETRIED_OR_BREAKS,
-    # No handler runs. It fails only if PostgreSQL refuses to remove the process, and it would refuse again.
+    # No handler runs. It fails if PostgreSQL refuses to remove a process: a table of the user's needs it, say.
     (TaskType.REMOVE, Ending.SUCCESS): IS_REMOVED,
-    (TaskType.REMOVE, Ending.FAILURE): BREAKS,
+    (TaskType.REMOVE, Ending.FAILURE): RETRIED_OR_BREAKS,
     (TaskType.REMOVE, Ending.LOST): RETRIED_OR_BREAKS,
     (TaskType.REPAIR, Ending.SUCCESS): BY_ACTION,
     (TaskType.REPAIR, Ending.REJECTION): STAYS_BROKEN,

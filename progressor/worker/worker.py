@@ -311,7 +311,7 @@ class Worker:
             # The step is saved; its continuation, which cannot be read, is left to a zombie collector.
             raise
         except InvalidRequest as error:
-            # PostgreSQL will never take this result (a value too large, say): the step has failed.
+            # PostgreSQL refuses this result (a value too large, say): the step has failed.
             step = self._unsaveable(step, error)
             saved = await self._steps.submit(step)
         namespace, kind = step.task.namespace, step.decision.disposition
@@ -333,7 +333,9 @@ class Worker:
 
     def _unsaveable(self, step: Step, error: InvalidRequest) -> Step:
         log.error("result refused by storage", extra=fields_of(step.task))
-        failure = Failure(f"the result could not be saved: {error}", retryable=False)
+        # It would refuse the values of a handler again. A removal has none.
+        retryable = step.task.task_type is TaskType.REMOVE
+        failure = Failure(f"the result could not be saved: {error}", retryable=retryable)
         decision = self._decide(step.process, step.task, failure)
         return step._replace(decision=decision)
 

@@ -211,12 +211,18 @@ async def test_a_result_that_postgresql_refuses(storage: Storage, tables: Tables
 
 
 async def test_a_removal_that_postgresql_refuses(storage: Storage, tables: Tables, told: Told) -> None:
-    """A row of the application's own that needs the process: the process breaks, its removal is held."""
+    """A row of the application's own needs the process: the removal is retried, then held."""
     await start_at(storage, PAST, "p1", set_timer(SECOND, remove=True))
     tables.execute("CREATE TABLE public.invoices (process_no bigint REFERENCES processes)")
     tables.execute("INSERT INTO public.invoices SELECT process_no FROM processes")
     (timer,) = await claim_timers(storage)
-    assert await worker_of(namespace_of(), storage, told).step(Claimed(*timer), Slot()) == StepResult()
+    twice = namespace_of(retry_policy={"max_attempts": 2, "initial_interval": timedelta(minutes=1)})
+    stepped = await worker_of(twice, storage, told).step(Claimed(*timer), Slot())
+    assert stepped == StepResult(None, timedelta(minutes=1))
+    assert tables.outline()[1:] == [("remove", "waiting")]
+    tables.execute("UPDATE schedule SET scheduled_time = now()")
+    (timer,) = await claim_timers(storage)
+    assert await worker_of(twice, storage, told).step(Claimed(*timer), Slot()) == StepResult()
     process = tables.process()
     assert process is not None
     assert process["status"] == "error"

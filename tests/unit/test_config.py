@@ -41,6 +41,25 @@ def test_non_retryable_takes_exceptions_and_names(value: Any) -> None:
     assert RetryPolicy(non_retryable=(KeyError, "MyError")).non_retryable == ("KeyError", "MyError")
 
 
+def test_retry_policies_by_place() -> None:
+    """The five values may be given in their order; one given twice, or too many, are refused."""
+    minute = timedelta(minutes=1)
+    policy = RetryPolicy(timedelta(seconds=2), 3.0, minute, 4, (KeyError,))
+    assert policy == RetryPolicy(
+        initial_interval=timedelta(seconds=2),
+        backoff_coefficient=3.0,
+        max_interval=minute,
+        max_attempts=4,
+        non_retryable=(KeyError,),
+    )
+    with pytest.raises(InvalidRequest, match=r"^RetryPolicy takes 5 values"):
+        RetryPolicy(minute, initial_interval=minute)  # type: ignore[misc]
+    with pytest.raises(InvalidRequest, match=r"^RetryPolicy takes 5 values"):
+        RetryPolicy(minute, 3.0, minute, 4, (), 5)  # type: ignore[call-arg]
+    with pytest.raises(InvalidRequest, match=r"^EngineOptions takes 0 values"):
+        EngineOptions(minute)  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -101,7 +101,7 @@ def _expected(task_type: TaskType, outcome: Outcome) -> End:
             return End(Disposition.RESUME)
         case TaskType.REPAIR, _:
             return End(Disposition.HOLD)
-        case TaskType.TIMEOUT, (Rejection() | Failure(retryable=True)):
+        case ((TaskType.TIMEOUT | TaskType.REMOVE), (Rejection() | Failure(retryable=True))):
             return End(Disposition.RETRY)
         case _:
             return End(Disposition.BREAK, ProcessStatus.ERROR)
