@@ -289,7 +289,9 @@ class Search:
             .subquery("end_of_it")
         )
         # The limit is a fence: only processes of the page are looked up.
-        hits = select(looked).where(self._has_timer(looked)).order_by(*key).limit(limit + 1).subquery("hits")
+        hits = (
+            select(looked).where(self._has_timer(looked)).order_by(*key).limit(limit + 1).subquery("hits")
+        )
         at, no = hits.c.created_at.label("at"), hits.c.process_no.label("no")
         found = select(*self._found, at, no).join_from(
             hits, processes, processes.c.process_no == hits.c.process_no
