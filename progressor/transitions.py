@@ -135,7 +135,7 @@ TABLE: Mapping[tuple[TaskType, Ending], Rule] = {
     (TaskType.TIMEOUT, Ending.SUCCESS): BY_ACTION,
     (TaskType.TIMEOUT, Ending.FAILURE): RETRIED_OR_BREAKS,
     (TaskType.TIMEOUT, Ending.LOST): RETRIED_OR_BREAKS,
-    # No handler runs. It fails if PostgreSQL refuses to remove a process: a table of the user's needs it, say.
+    # No handler runs. It fails if PostgreSQL refuses to remove the process: a user's table needs it, say.
     (TaskType.REMOVE, Ending.SUCCESS): IS_REMOVED,
     (TaskType.REMOVE, Ending.FAILURE): RETRIED_OR_BREAKS,
     (TaskType.REMOVE, Ending.LOST): RETRIED_OR_BREAKS,
