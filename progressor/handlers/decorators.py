@@ -52,6 +52,8 @@ class Decorators(Generic[StateT]):
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}
         self._timeouts = Timeouts(name, is_raw=is_raw)
+        self.loads_history = options.history is not None
+        """True if events are loaded before some of its tasks run."""
         self.dry_runs = False
         """True if its repair handler takes dry runs."""
         self.schedules: Final[dict[str, Schedule]] = {}
@@ -222,6 +224,7 @@ class Decorators(Generic[StateT]):
             raise InvalidRequest(f"write @call(name={target!r})", field="name")
         label = getattr(target, "__name__", None) or type(target).__name__
         takes_args = task_type is not TaskType.TIMEOUT
+        self.loads_history = self.loads_history or isinstance(history, HistoryRange)
         # Steps of other types are never fused.
         profile = HandlerProfile(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
         function = Function(

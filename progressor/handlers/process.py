@@ -191,7 +191,8 @@ class Process(Generic[StateT]):
         """
         if self._state is _UNREAD:
             self._state = self._read_state()
-        return cast("StateT", self._state)
+        state: StateT = self._state
+        return state
 
     @state.setter
     def state(self, state: StateT) -> None:

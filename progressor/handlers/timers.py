@@ -118,12 +118,9 @@ def _armed(task: Task, changes: tuple[TimerChange, ...], now: datetime) -> tuple
     # The step that fires a recurring timer arms its next time, unless it changes the timer itself.
     if task.args is not None and task.task_type.is_timer:
         changes = _with_next(task, changes, now)
-    elif not [each for each in changes if isinstance(each, SetTimer) and not each.is_armed]:
+    elif not [each for each in changes if not each.is_armed]:
         return changes
-    return tuple(
-        each.armed(now, task.namespace, task.process_id, each.name) if isinstance(each, SetTimer) else each
-        for each in changes
-    )
+    return tuple(each.armed(now, task.namespace, task.process_id, each.name) for each in changes)
 
 
 def _with_next(task: Task, changes: tuple[TimerChange, ...], now: datetime) -> tuple[TimerChange, ...]:

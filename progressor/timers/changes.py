@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
-from typing import Any, Final, TypedDict
+from typing import Any, ClassVar, Final, TypedDict
 
 from progressor.calendars import Rule, json_of
 from progressor.errors import InvalidRequest
@@ -175,9 +175,15 @@ class UnsetTimer:
     """Cancel the process's timer of this name, if it has it; '' is the timer without a name."""
 
     name: str = ""
+    is_armed: ClassVar[bool] = True
+    """As of SetTimer: nothing is left to be found out."""
 
     def __post_init__(self) -> None:
         check_timer(self.name)
+
+    def armed(self, now: datetime, *names: str) -> UnsetTimer:  # noqa: ARG002 - as of SetTimer
+        """Return it as it is."""
+        return self
 
 
 TimerChange = SetTimer | UnsetTimer

@@ -172,9 +172,8 @@ class Worker:
         if self._budget.is_used_up:
             await self._budget.room()
         task, process = held
-        wanted = self._namespace.history_for(task)
-        if wanted is not None:
-            process = await self._with_history(process, wanted)
+        if self._namespace.loads_history:
+            process = await self._with_history(process, self._namespace.history_for(task))
         used = spans()
         span = None if used is None else used.step(task, handler_of(task))
         with RunningStep(self._lending, task, span) as running:
@@ -275,8 +274,8 @@ class Worker:
         self._replies.resolve(finished.task, finished.answer)
         return None if finished.due is None else finished.due - finished.now
 
-    async def _with_history(self, process: Snapshot, wanted: HistoryRange) -> Snapshot:
-        while True:
+    async def _with_history(self, process: Snapshot, wanted: HistoryRange | None) -> Snapshot:
+        while wanted is not None:
             try:
                 events = await (await self._reads()).events(
                     process.life, wanted, last=process.last_event_id
@@ -288,6 +287,7 @@ class Worker:
             else:
                 self._outage.worked()
                 return process._replace(history=events)
+        return process
 
     async def _save_in(self, own: StepTransaction, step: Step) -> Saved | LostLease:
         """Save a step that succeeded with the rows of its handler; any other one without them."""

@@ -184,6 +184,23 @@ def test_history_of_a_task(make_task: Any) -> None:
     assert Namespace("raw", handler=Raw()).history_for(make_task()) is None
 
 
+def test_whether_history_is_loaded() -> None:
+    """It is if the namespace, or one of its functions, wants some: the worker asks no further if not."""
+    assert Namespace("billing", history=LAST).loads_history
+    namespace = Namespace("billing")
+
+    @namespace.call(history=None)
+    async def nothing(process: Process[None]) -> None: ...
+
+    assert not namespace.loads_history
+
+    @namespace.timeout("dunning", history=LAST)
+    async def remind(process: Process[None]) -> None: ...
+
+    assert namespace.loads_history
+    assert namespace.extended().loads_history
+
+
 def test_schemas() -> None:
     """The namespaces table gets JSON schemas of state, arguments and answers."""
     namespace = Namespace("billing", state=Pay)

@@ -13,15 +13,13 @@ from progressor.storage import Request
 
 def act_of_request(node: Node, request: Request) -> Act | None:
     """Return the act that a request is, of an operator; None for those of callers and handlers."""
-    verb = _verb_of(request)
+    if request.redoes is not None:
+        verb: AuditVerb | None = AuditVerb.REDO
+    elif request.namespace == SCHEDULES and request.name in OF_SCHEDULES:
+        verb = OF_SCHEDULES[request.name]
+    else:
+        verb = verb_of_request(request.task_type, request.name)
+        if verb is None and is_in_console():
+            verb = OF_CALLERS.get(request.task_type)
     act = None if verb is None else node.act(verb)
     return act if act is not None and act.is_noted else None
-
-
-def _verb_of(request: Request) -> AuditVerb | None:
-    if request.redoes is not None:
-        return AuditVerb.REDO
-    if request.namespace == SCHEDULES and request.name in OF_SCHEDULES:
-        return OF_SCHEDULES[request.name]
-    verb = verb_of_request(request.task_type, request.name)
-    return OF_CALLERS.get(request.task_type) if verb is None and is_in_console() else verb

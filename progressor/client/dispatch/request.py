@@ -53,7 +53,7 @@ def request_of(
         args=plain,
         context=encode(context, field="context"),
         process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
-        expires=check_expires(expires),
+        expires=None if expires is None else check_expires(expires),
         priority=check_priority(priority),
     )
 
