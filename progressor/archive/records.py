@@ -2,7 +2,8 @@
 
 Rule: a record names its process, so that any lines of a file can be read without the others. A whole
 process is its own record, then its tasks, its events and its messages in their orders, then its end, which
-counts them: what has no end was cut off. An import draws new numbers for tasks, in the order of the old.
+counts them: what has no end was cut off. An export that has a head is whole if it ends with a tail. An
+import draws new numbers for tasks, in the order of the old.
 """
 
 from __future__ import annotations
@@ -207,8 +208,17 @@ class PlaceRecord(BaseModel):
     cursor: Words
 
 
+class TailRecord(BaseModel):
+    """The tail of an export, behind its last process: it is finished, and has so many."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    kind: Literal["tail"] = "tail"
+    processes: Number
+
+
 OfProcess = ProcessRecord | TaskRecord | EventRecord | MessageRecord | EndRecord
-Record = OfProcess | HeadRecord | PlaceRecord
+Record = OfProcess | HeadRecord | PlaceRecord | TailRecord
 _RECORD: TypeAdapter[Record] = TypeAdapter(
     Annotated[Record, Field(discriminator="kind")], config=ConfigDict(defer_build=True)
 )

@@ -16,6 +16,7 @@ from progressor.archive.records import (
     OfProcess,
     PlaceRecord,
     ProcessRecord,
+    TailRecord,
     TaskRecord,
     WholeProcess,
     read_line,
@@ -32,7 +33,7 @@ def read_wholes(lines: Iterable[bytes]) -> Iterator[WholeProcess]:
         if not line.strip():
             continue
         record = read_line(line, number=number)
-        if isinstance(record, HeadRecord | PlaceRecord):
+        if isinstance(record, HeadRecord | PlaceRecord | TailRecord):
             continue
         if isinstance(record, ProcessRecord) and current is None:
             current = WholeProcess(record, [], [], [])

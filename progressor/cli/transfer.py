@@ -1,7 +1,7 @@
 """The commands export and import: processes whole, as lines of JSON, out of a database and into one.
 
-Rule: an export that was stopped can be resumed at the last place that its file has, and an import can be
-repeated: it leaves what is there alone.
+Rule: an export that was stopped can be resumed at the last place that its file has, and is not taken for a
+whole one, for it has no tail. An import can be repeated: it leaves what is there alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from progressor.archive.pages import ExportPage, ImportOutcome
-from progressor.archive.records import HeadRecord, PlaceRecord, WholeProcess, head_of, read_line, write_line
+from progressor.archive.records import (
+    HeadRecord,
+    PlaceRecord,
+    TailRecord,
+    WholeProcess,
+    head_of,
+    read_line,
+    write_line,
+)
 from progressor.archive.wholes import read_wholes
 from progressor.cli.many import MaybeProcess, OfStatus, WithMetadata
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
@@ -34,7 +42,8 @@ from progressor.release import VERSION
 
 # An import commits so many processes at once, or these many tasks and events.
 _PROCESSES, _ROWS = 200, 5_000
-_HEAD, _GZIP = b'{"kind":"head"', b"\x1f\x8b"
+_HEAD, _PLACE, _TAIL = (b'{"kind":"%s"' % kind for kind in (b"head", b"place", b"tail"))
+_GZIP = b"\x1f\x8b"
 
 
 @with_settings(ASKING)
@@ -77,6 +86,7 @@ def export(
                 _write_page(file, page)
                 many += len(page.processes)
                 shown(many)
+            file.write(write_line(TailRecord(processes=many)))
         return many
 
     many = ask(settings, write)
@@ -165,7 +175,7 @@ def _place_in(output: Path, asked: dict[str, Any]) -> tuple[_Begin, int]:
         for number, line in enumerate(file, start=1):
             at += len(line)
             processes += line.startswith(b'{"kind":"end"')
-            if line.startswith(b'{"kind":"place"') and line.endswith(b"\n"):
+            if line.startswith(_PLACE) and line.endswith(b"\n"):
                 record = read_line(line, number=number)
                 if isinstance(record, PlaceRecord):
                     found, size = _Begin(record.cursor, processes), at
@@ -251,17 +261,31 @@ def _read(file: Path) -> Iterator[WholeProcess]:
 
 
 def _to_its_end(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file; raise InvalidRequest behind them if its export was stopped there."""
-    last = b""
-    for line in lines:
+    """Yield the lines of a file; raise InvalidRequest behind them if its export was stopped there.
+
+    A file without a head is lines that somebody has put together: those of pages, or some of an export.
+    """
+    last, unfinished = b"", 0
+    for number, line in enumerate(lines, start=1):
         last = line if line.strip() else last
+        if line.startswith(_HEAD):
+            unfinished += _is_of_export(line, number)
+        unfinished -= line.startswith(_TAIL)
         yield line
-    if last.startswith(b'{"kind":"place"'):
+    if not last:
+        raise InvalidRequest("the file is empty: no export has begun in it", field="FILE")
+    if unfinished > 0 or last.startswith(_PLACE):
         raise InvalidRequest(
             "the file ends where its export was stopped: finish it with `progressor export --resume`, then "
             "import it again",
             field="FILE",
         )
+
+
+def _is_of_export(line: bytes, number: int) -> bool:
+    """Return whether a head is that of an export, which ends with a tail; an archive has none."""
+    head = read_line(line, number=number)
+    return isinstance(head, HeadRecord) and head.asked is not None
 
 
 def _batches(wholes: Iterator[WholeProcess]) -> Iterator[Sequence[WholeProcess]]:

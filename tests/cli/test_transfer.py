@@ -189,6 +189,43 @@ def test_an_export_that_was_stopped_is_not_taken_for_whole(
     assert [ask("get", NS, name).status for name in three] == [0, 1, 1]
 
 
+@pytest.mark.parametrize("behind", ["end", "head", "nothing"])
+def test_an_export_that_died_at_the_end_of_a_line(
+    ask: Ask, order: str, three: list[str], tmp_path: Path, behind: str
+) -> None:
+    """A file that ends behind a whole process, behind its head, or is empty, is no whole export."""
+    file = tmp_path / "killed.ndjson"
+    assert exported(ask, order, file).status == 0
+    lines = file.read_bytes().splitlines(keepends=True)
+    ends = [n for n, line in enumerate(lines, start=1) if line.startswith(b'{"kind":"end"')]
+    kept = {"end": ends[1], "head": 1, "nothing": 0}[behind]
+    file.write_bytes(b"".join(lines[:kept]))
+    for more in ((), ("--dry-run",)):
+        stopped = ask("import", str(file), *more)
+        assert (stopped.status, "export" in stopped.err) == (2, True), more
+    assert "3 processes" in exported(ask, order, file, "--resume").err
+    assert ask("import", str(file), "--json").json == {"imported": 0, "taken": 3}
+
+
+def test_files_that_were_put_together(ask: Ask, order: str, three: list[str], tmp_path: Path) -> None:
+    """Several exports behind each other are whole if each is; lines without a head need no tail."""
+    files = []
+    for name in three:
+        files.append(tmp_path / f"{name}.ndjson")
+        assert ask("export", NS, name, "--output", str(files[-1])).status == 0
+    texts = [file.read_bytes() for file in files]
+    together = tmp_path / "together.ndjson"
+    together.write_bytes(b"".join(texts))
+    assert ask("import", str(together), "--json").json == {"imported": 0, "taken": 3}
+    cut = b"".join(texts[0].splitlines(keepends=True)[:-1])
+    together.write_bytes(cut + texts[1])
+    assert ask("import", str(together)).status == 2
+    lines = b"".join(texts).splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith((b'{"kind":"head"', b'{"kind":"tail"'))]
+    together.write_bytes(b"".join(kept))
+    assert ask("import", str(together), "--json").json == {"imported": 0, "taken": 3}
+
+
 def test_a_bad_file_says_where(ask: Ask, order: str, three: list[str], tmp_path: Path) -> None:
     """The line, what is wrong with it, and how many were imported before it."""
     file = tmp_path / "bad.ndjson"
