@@ -1,5 +1,7 @@
 """Handlers that run SQL of their own: their rows and their step are saved together, or neither is."""
 
+import asyncio
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
@@ -52,6 +54,12 @@ class Entry(Base):
     entry_id: Mapped[int] = mapped_column(Integer, primary_key=True)
     owner: Mapped[str] = mapped_column(String)
     amount: Mapped[int] = mapped_column(Integer)
+
+
+_SESSIONS = """
+SELECT state, backend_xmin::text FROM pg_stat_activity
+WHERE application_name = 'progressor step' AND datname = current_database()
+"""
 
 
 class Till:
@@ -379,3 +387,36 @@ async def test_middleware_that_raises_after_the_handler_rolls_back_its_rows(
         with pytest.raises(Rejected, match="over the limit"):
             await engine.client.call(NS, "ann", "async_psycopg", {"amount": 2})
     assert await ledger() == [1]
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_handler_that_waits_before_its_sql_holds_back_no_vacuum(
+    serve: MakeClient, admin: psycopg.AsyncConnection[Any], blocking: bool
+) -> None:
+    """Its transaction is open, but has no snapshot until its first statement."""
+    namespace, gate, passed = Namespace(NS), Gate(), threading.Event()
+
+    @namespace.call
+    async def wait(process: Process[Any], *, connection: psycopg.AsyncConnection) -> None:
+        await gate.pass_through()
+        await connection.execute("SELECT 1")
+
+    @namespace.call
+    def wait_in_thread(process: Process[Any], *, connection: psycopg.Connection) -> None:
+        passed.wait()
+        connection.execute("SELECT 1")
+
+    client = await serve(namespace)
+    await client.put(NS, "p")
+    asking = asyncio.create_task(client.call(NS, "p", "wait_in_thread" if blocking else "wait"))
+    try:
+
+        async def found() -> list[tuple[str, str | None]]:
+            sessions = await admin.execute(_SESSIONS)
+            return await sessions.fetchall()
+
+        await until(found, lambda rows: rows == [("idle in transaction", None)])
+    finally:
+        gate.open()
+        passed.set()
+        await asking

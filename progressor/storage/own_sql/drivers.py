@@ -17,6 +17,7 @@ from progressor.errors import StepTransactionError
 from progressor.storage.statements import STATEMENTS, Params
 
 _BEGIN, _GUARDS = STATEMENTS["begin"].encode(), STATEMENTS["step_guards"].encode()
+_BEGUN = STATEMENTS["step_begun"].encode()
 _CONSTRAINTS, _MARK = STATEMENTS["constraints"].encode(), STATEMENTS["step_mark"].encode()
 
 
@@ -106,6 +107,7 @@ class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
         async with self.pipeline():
             await self.execute(_BEGIN)
             await self.execute(_GUARDS, given.params)
+            await self.execute(_BEGUN)
         self.stage = Stage.LENT
 
     async def take_back(self) -> None:
@@ -146,6 +148,7 @@ class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
         with self.pipeline():
             self.execute(_BEGIN)
             self.execute(_GUARDS, given.params)
+            self.execute(_BEGUN)
         self.stage = Stage.LENT
 
     def take_back(self) -> None:
