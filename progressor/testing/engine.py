@@ -34,7 +34,9 @@ class RepeatingWorker(Worker):
         """Run one task, in two transactions one after the other if its handler runs SQL of its own."""
         function = self._namespace.find(held.task.task_type, held.task.name)
         if self.repeats and function is not None and function.connection is not None:
-            async with self.connections.transaction(function.connection, self.deadlines.seconds) as lost:
+            async with self.connections.transaction(
+                function, function.connection, seconds=self.deadlines.seconds
+            ) as lost:
                 await self._run_and_lose(held, slot, lost)
         return await super().step(held, slot)
 

@@ -2,18 +2,22 @@
 
 Rule: a step that waits for a connection lends its namespace's slot to other steps, and waits for a short
 time only, because its task runs meanwhile and must not become a zombie. So many may wait in this way that
-memory is bounded; more wait in the slots of their namespace, and so delay the claims.
+memory is bounded; more wait in the slots of their namespace, and so delay the claims. Functions that hold
+their connections for long leave some of the slots to the others, which would else wait until they end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
+from itertools import count, islice
+from typing import NamedTuple, Protocol
 
 from progressor import metrics
 from progressor.config import EngineOptions
+from progressor.handlers.function import Function
 from progressor.model import WantedConnection
 from progressor.node.node import Node
 from progressor.storage import StepTransaction, StepTransactions
@@ -23,6 +27,9 @@ from progressor.worker.result_budget import NoRoom
 _PATIENCE = 5.0
 # Steps of a namespace that wait for a connection outside of its slots.
 MOST_WAITING = 1_000
+# Seconds for which a slow function holds a connection, and the last steps of a function that count: most of
+# them.
+_SLOW, _COUNTED = 0.1, 3
 
 
 class NoConnection(NoRoom):
@@ -37,10 +44,72 @@ class Lender(Protocol):
     def release(self) -> None: ...
 
 
-class ConnectionSlots:
-    """The slots of an engine for connections of handlers; who waits longest is served first."""
+class WaitingStep(NamedTuple):
+    """The place of a waiting step in the line of all, and the steps to which it belongs."""
 
-    def __init__(self, node: Node, options: EngineOptions) -> None:
+    place: int
+    of: StepConnections
+
+
+class HeldSlot:
+    """A slot that a step has, and the moment since when."""
+
+    __slots__ = ("line", "since")
+
+    def __init__(self, line: FunctionLine, since: float) -> None:
+        self.line = line
+        self.since = since
+
+
+class FunctionLine:
+    """The steps of one function: those that hold a slot, and those that wait, by what each awaits.
+
+    What is awaited resolves to the slot, or to None if it got none.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        # In the order in which they began.
+        self.held: dict[HeldSlot, None] = {}
+        self.waiting: dict[asyncio.Future[HeldSlot | None], WaitingStep] = {}
+        self._now = now
+        # Up by a slow step, down by another one: a single odd one changes nothing.
+        self._slow_steps = 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Return whether most of its last steps held their slots for long, ended or not."""
+        long_ago = self._now() - _SLOW
+        held = sum(each.since <= long_ago for each in islice(self.held, _COUNTED))
+        return 2 * (self._slow_steps + held) > _COUNTED
+
+    @property
+    def place(self) -> int:
+        """The place of the step that waits longest."""
+        return next(iter(self.waiting.values())).place
+
+    def begin(self) -> HeldSlot:
+        """Give a slot to a step."""
+        slot = HeldSlot(self, self._now())
+        self.held[slot] = None
+        return slot
+
+    def end(self, slot: HeldSlot) -> None:
+        """Take the slot of a step that has ended, and note for how long it had it."""
+        del self.held[slot]
+        change = 1 if self._now() - slot.since >= _SLOW else -1
+        self._slow_steps = min(_COUNTED, max(0, self._slow_steps + change))
+
+
+class ConnectionSlots:
+    """The slots of an engine for connections of handlers; who waits longest is served first.
+
+    While a function is known that holds its slots briefly, the slow ones get half of all, however many of
+    their steps wait.
+    """
+
+    def __init__(
+        self, node: Node, options: EngineOptions, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.transactions = StepTransactions(
             node.dsn,
             node.storage,
@@ -51,55 +120,79 @@ class ConnectionSlots:
         )
         self.size = options.connection_slots
         self.free = self.size
+        self._most_slow = (self.size + 1) // 2
         self._patience = min(_PATIENCE, options.zombie_grace.total_seconds() / 2)
-        # The waiting steps, each by what resolves to whether it has a slot.
-        self._waiting: dict[asyncio.Future[bool], StepConnections] = {}
+        self._lines: dict[Function, FunctionLine] = {}
+        self._places = count()
+        self._now = now
 
     def show(self) -> None:
         """Show in the metrics how many slots are taken and free, and how many steps wait for one."""
         metrics.CONNECTION_SLOTS.labels("busy").set_function(lambda: self.size - self.free)
         metrics.CONNECTION_SLOTS.labels("free").set_function(lambda: self.free)
-        metrics.CONNECTION_WAITS.set_function(lambda: len(self._waiting))
+        metrics.CONNECTION_WAITS.set_function(
+            lambda: sum(len(line.waiting) for line in self._lines.values())
+        )
 
-    async def take(self, of: StepConnections) -> None:
-        """Take a slot for a step of these.
+    def line(self, function: Function) -> FunctionLine:
+        """Return the line of a function."""
+        if function not in self._lines:
+            self._lines[function] = FunctionLine(self._now)
+        return self._lines[function]
+
+    def has_room(self, line: FunctionLine) -> bool:
+        """Return whether a step of this line may have a slot now."""
+        if self.free <= 0 or not line.is_slow:
+            return self.free > 0
+        slow = [each for each in self._lines.values() if each.is_slow]
+        return len(slow) == len(self._lines) or sum(len(each.held) for each in slow) < self._most_slow
+
+    def _lend(self, line: FunctionLine) -> HeldSlot:
+        self.free -= 1
+        return line.begin()
+
+    async def take(self, line: FunctionLine, of: StepConnections) -> HeldSlot:
+        """Take a slot for a step of this line.
 
         NoConnection if none was free for too long, or the waits were ended.
         """
-        if self.free > 0:
-            self.free -= 1
-            return
-        granted = asyncio.get_running_loop().create_future()
-        self._waiting[granted] = of
+        if self.has_room(line):
+            return self._lend(line)
+        granted: asyncio.Future[HeldSlot | None] = asyncio.get_running_loop().create_future()
+        line.waiting[granted] = WaitingStep(next(self._places), of)
         try:
             # Not `asyncio.timeout`, which cancels: a step's task takes a cancellation for a stop.
             await asyncio.wait((granted,), timeout=self._patience)
         except BaseException:
-            if self._left(granted):
-                self.give_back()
+            if (slot := self._left(line, granted)) is not None:
+                self.give_back(slot)
             raise
-        if not self._left(granted):
+        if (slot := self._left(line, granted)) is None:
             raise NoConnection
+        return slot
 
-    def _left(self, granted: asyncio.Future[bool]) -> bool:
-        """Take a step from the line; return whether it has a slot."""
-        self._waiting.pop(granted, None)
-        return granted.done() and granted.result()
+    def _left(self, line: FunctionLine, granted: asyncio.Future[HeldSlot | None]) -> HeldSlot | None:
+        """Take a step from the line; return its slot, if it has one."""
+        line.waiting.pop(granted, None)
+        return granted.result() if granted.done() else None
 
-    def give_back(self) -> None:
-        """Give a slot to the step that waits longest, if there is one."""
-        if self._waiting:
-            granted = next(iter(self._waiting))
-            del self._waiting[granted]
-            granted.set_result(True)
-        else:
-            self.free += 1
+    def give_back(self, slot: HeldSlot) -> None:
+        """Give a slot to the step that waits longest of those that may have one."""
+        slot.line.end(slot)
+        self.free += 1
+        # More than one: where a function is not slow any more, its steps may have what was kept from them.
+        while able := [each for each in self._lines.values() if each.waiting and self.has_room(each)]:
+            first = min(able, key=lambda each: each.place)
+            granted = next(iter(first.waiting))
+            del first.waiting[granted]
+            granted.set_result(self._lend(first))
 
     def refuse(self, of: StepConnections) -> None:
         """End the waits of these steps."""
-        for granted in [each for each, owner in self._waiting.items() if owner is of]:
-            del self._waiting[granted]
-            granted.set_result(False)
+        for line in self._lines.values():
+            for granted in [each for each, waiting in line.waiting.items() if waiting.of is of]:
+                del line.waiting[granted]
+                granted.set_result(None)
 
 
 class StepConnections:
@@ -113,28 +206,31 @@ class StepConnections:
         self._closed = False
 
     @asynccontextmanager
-    async def transaction(self, wanted: WantedConnection, seconds: float) -> AsyncIterator[StepTransaction]:
-        """Yield the transaction of a step whose handler may run for so long.
+    async def transaction(
+        self, function: Function, wanted: WantedConnection, *, seconds: float
+    ) -> AsyncIterator[StepTransaction]:
+        """Yield the transaction of a step whose handler, this function, may run for so long.
 
         NoConnection if none was free for too long, StepNotSaved if none could be opened.
         """
-        await self._take()
+        line = self._slots.line(function)
+        slot = await self._take(line)
         try:
             async with self._slots.transactions.transaction(wanted, seconds=seconds) as own:
                 yield own
         finally:
-            self._slots.give_back()
+            self._slots.give_back(slot)
 
-    async def _take(self) -> None:
-        if self._closed and self._slots.free <= 0:
+    async def _take(self, line: FunctionLine) -> HeldSlot:
+        has_room = self._slots.has_room(line)
+        if self._closed and not has_room:
             raise NoConnection
-        if self._slots.free > 0 or self.lent >= MOST_WAITING:
-            await self._slots.take(self)
-            return
+        if has_room or self.lent >= MOST_WAITING:
+            return await self._slots.take(line, self)
         self.lent += 1
         self.lender.release()
         try:
-            await self._slots.take(self)
+            return await self._slots.take(line, self)
         finally:
             self.lent -= 1
             self.lender.take()

@@ -145,7 +145,9 @@ class Worker:
             await self.foreign.leave(held.task)
         if function is None or function.connection is None:
             return await self.end(held, await self.decided(held, slot), slot)
-        async with self.connections.transaction(function.connection, self.deadlines.seconds) as own:
+        async with self.connections.transaction(
+            function, function.connection, seconds=self.deadlines.seconds
+        ) as own:
             return await self.end(held, await self.decided(held, slot, own), slot, own)
 
     async def _enter(self, held: Claimed, slot: Slot) -> StepResult:

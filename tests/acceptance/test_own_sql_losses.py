@@ -288,3 +288,27 @@ def test_a_connection_that_cannot_be_given_is_refused_at_once() -> None:
 
         @namespace.init(fused=True)
         async def fused(process: Process[Any], *, connection: AsyncSession) -> None: ...
+
+
+async def test_slow_functions_leave_a_slot_to_others(serve: MakeClient, ledger: Ledger) -> None:
+    """A function that was seen to hold its connection for long does not take the last slot."""
+    till = Till()
+
+    @till.namespace.call
+    async def report(process: Process[Any], args: bool, *, connection: psycopg.AsyncConnection) -> None:
+        await connection.execute("SELECT pg_sleep(0.2)")
+        if args:
+            await till.gate.pass_through()
+
+    client = await serve(till.namespace, connection_slots=2)
+    for name in ("a", "b", "c"):
+        await client.start(NS, name, 1)
+    for _ in range(2):
+        await client.call(NS, "a", "report", False)
+    asking = [asyncio.create_task(client.call(NS, name, "report", True)) for name in ("a", "b")]
+    await until(figures, lambda found: found == (1, 1, 1))
+    async with asyncio.timeout(20):
+        assert await client.call(NS, "c", "async_psycopg", {"amount": 5}) == 5
+    till.gate.open()
+    await asyncio.gather(*asking)
+    assert sorted(await ledger()) == [1, 1, 1, 5]
