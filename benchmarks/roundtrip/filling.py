@@ -104,7 +104,7 @@ class Filling:
         # One half passes before the import is done, the other falls due beside the worker over there.
         now = datetime.now(UTC)
         took = (now - self._began).total_seconds()
-        soon = 8 + len(self._numbers) / 1000
+        soon = 8 + 0.3 * took
         late = max(soon, self._due_in or 12 + 1.75 * took)
 
         async def later(number: int) -> None:
