@@ -296,6 +296,35 @@ def test_an_import_that_dies_is_repeated(
     check_invariants(dsn)
 
 
+def test_an_export_holds_few_rows_at_once(
+    dsn: str, progressor: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of processes with long histories has fewer of them, and the export has them all."""
+    monkeypatch.setattr(whole, "ROWS", 100)
+    at = {"PROGRESSOR_DATABASE_URL": dsn}
+    psycopg_run(dsn, "INSERT INTO progressor.namespaces (name, options) VALUES (%s, '{}')", NS)
+    file, again = tmp_path / "long.ndjson", tmp_path / "again.ndjson"
+    with file.open("wb") as lines:
+        for n in range(12):
+            lines.writelines(map(write_line, long_one(f"order-{n:02}", events=30).records()))
+    assert progressor("import", str(file), "--json", **at).json == {"imported": 12, "taken": 0}
+    assert progressor("export", NS, "--output", str(again), **at).status == 0
+    pages = again.read_bytes().split(b'{"kind":"place"')
+    assert max(page.count(b'{"kind":"event"') for page in pages) == 3 * 30
+    with again.open("rb") as exported:
+        assert [each.process.process_id for each in read_wholes(exported)] == [
+            f"order-{n:02}" for n in range(12)
+        ]
+
+
+def long_one(name: str, *, events: int) -> WholeProcess:
+    """A process with so many events."""
+    whole = made(name, namespace=NS, due=DUE)
+    its = [whole.events[0].model_copy(update={"event_id": n}) for n in range(1, events + 1)]
+    process = whole.process.model_copy(update={"last_event_id": events})
+    return whole._replace(process=process, events=its)
+
+
 def by_name(whole: WholeProcess) -> str:
     """What sorts processes."""
     return whole.process.process_id

@@ -237,7 +237,9 @@ OTHERS = {
     ("read_tasks", "tasks"): "process_no =",
     ("read_events", "events"): "process_no =",
     ("sweep_events", "events"): "process_no =",
-    # All of a process.
+    # All of a process, or as many as count.
+    ("whole_sizes", "tasks"): "process_no =",
+    ("whole_sizes", "events"): "process_no =",
     ("whole_tasks", "tasks"): "process_no =",
     ("whole_events", "events"): "process_no =",
     ("messages_of", "outbox"): "process_no =",
@@ -798,6 +800,7 @@ async def fused(storage: Storage) -> None:
 
 async def move(storage: Storage) -> None:
     """A process leaves, and one with all that there can be enters."""
+    assert await storage.fitting([Life(1, 1)], rows=1) == 1
     await storage.whole([Life(1, 1)])
     its: dict[str, Any] = {"namespace": NS, "process_id": "p20"}
     at: dict[str, Any] = {"created_at": T0, "status": "running", "status_changed_at": T0, "group": "g"}

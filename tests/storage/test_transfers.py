@@ -162,6 +162,16 @@ async def test_a_process_that_is_gone(storage: Storage, tables: Tables) -> None:
     assert await storage.whole([life]) == []
 
 
+async def test_those_that_fit(storage: Storage, tables: Tables) -> None:
+    """Tasks and events count; the first process fits, whatever it has."""
+    for name, many in (("p1", 1), ("p2", 4), ("p3", 0)):
+        await start(storage, name, resume(events=events(many)))
+    rows = [2, 2 + 5, 2 + 5 + 1]
+    for limit in range(1, 10):
+        wanted = max(1, sum(each <= limit for each in rows))
+        assert await storage.fitting(lives(tables), rows=limit) == wanted
+
+
 async def test_one_moment(storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that is saved between two reads of an export is in none of them."""
     await start(storage, decision=resume(events=events(1)))

@@ -1,11 +1,13 @@
 """Transfers: processes exported whole, and imported whole into this or another database.
 
-Rule: a page, and a batch, is bounded in processes, not in bytes: each is held in memory.
+Rule: a page, and a batch, is bounded in processes, not in bytes: each is held in memory. A page of several
+processes is bounded in their rows, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from progressor.acts import AuditVerb
 from progressor.archive.pages import ExportPage, ImportOutcome
@@ -22,6 +24,8 @@ MOST_WHOLE = 1_000
 """The most processes of a page or a batch."""
 PAGE = 100
 """The processes of a page, unless another number is given."""
+ROWS = 10_000
+"""The tasks and events of a page of more than one process."""
 
 
 class Transferring:
@@ -43,8 +47,9 @@ class Transferring:
     ) -> ExportPage:
         """Return a page of processes with all that belongs to them, in the order of their creation.
 
-        Each page is as of one moment. Values are as they are stored: encoded, if the namespace has a codec.
-        With a `process_id` it is this one alone. Raise ProcessNotFound if there is none, NamespaceNotFound,
+        Each page is as of one moment; it has fewer of them where they have thousands of tasks and events.
+        Values are as they are stored: encoded, if the namespace has a codec. With a `process_id` it is this
+        one alone. Raise ProcessNotFound if there is none, NamespaceNotFound,
         and InvalidRequest for a bad filter or a bad cursor.
         """
         check_namespace(namespace)
@@ -57,7 +62,8 @@ class Transferring:
             if not whole:
                 raise process_not_found(namespace, process_id)
             return ExportPage(whole, None)
-        found, following = await self.reader.search(
+        search = partial(
+            self.reader.search,
             namespace=namespace,
             namespaces=None,
             status=status,
@@ -65,12 +71,18 @@ class Transferring:
             timer=None,
             created_after=None,
             created_before=None,
-            limit=wanted,
             cursor=cursor,
             states=False,
         )
+        found, following = await search(limit=wanted)
         lives = [each.life for each in found]
-        return ExportPage(await self._node.storage.whole(lives) if lives else [], following)
+        if not lives:
+            return ExportPage([], following)
+        fitting = await self._node.storage.fitting(lives, rows=ROWS)
+        if fitting < len(lives):
+            found, following = await search(limit=fitting)
+            lives = [each.life for each in found]
+        return ExportPage(await self._node.storage.whole(lives), following)
 
     async def import_processes(self, processes: Sequence[WholeProcess]) -> list[ImportOutcome]:
         """Write whole processes in one transaction, and return what came of each.

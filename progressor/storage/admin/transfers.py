@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
 from progressor.acts import Act, Deed
@@ -62,6 +63,16 @@ class _Arrival:
 
 class Transfers(Audited):
     """The operations that read and write processes whole."""
+
+    async def fitting(self, lives: Sequence[Life], *, rows: int) -> int:
+        """Return how many of the first of these processes have together so many tasks and events, or fewer.
+
+        The first one counts, however many it has.
+        """
+        numbers = bigints([life.process_no for life in lives])
+        found = await self._rows("whole_sizes", process_no=numbers, most=rows)
+        sums = accumulate(row["many"] for row in found)
+        return max(1, sum(1 for so_far in sums if so_far <= rows))
 
     async def whole(self, lives: Sequence[Life]) -> list[WholeProcess]:
         """Return these processes with all that belongs to them, as of one moment; not those gone by now."""
