@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count, islice
+from math import inf
 from typing import NamedTuple, Protocol
 
 from progressor import metrics
@@ -27,9 +29,11 @@ from progressor.worker.result_budget import NoRoom
 _PATIENCE = 5.0
 # Steps of a namespace that wait for a connection outside of its slots.
 MOST_WAITING = 1_000
-# Seconds for which a slow function holds a connection, and the last steps of a function that count: most of
-# them.
-_SLOW, _COUNTED = 0.1, 3
+# A slow function holds its slots so many times as long as the briefest one, and for so many seconds.
+_TIMES, _SECONDS = 10, 0.1
+# The last steps of a function that tell how long it holds them: in their median, so that an odd one counts
+# for nothing.
+_LAST = 3
 
 
 class NoConnection(NoRoom):
@@ -72,15 +76,16 @@ class FunctionLine:
         self.held: dict[HeldSlot, None] = {}
         self.waiting: dict[asyncio.Future[HeldSlot | None], WaitingStep] = {}
         self._now = now
-        # Up by a slow step, down by another one: a single odd one changes nothing.
-        self._slow_steps = 0
+        self._last: deque[float] = deque(maxlen=_LAST)
+        self.typical = inf
+        """The seconds for which its last steps held their slots, in the median."""
 
-    @property
-    def is_slow(self) -> bool:
-        """Return whether most of its last steps held their slots for long, ended or not."""
-        long_ago = self._now() - _SLOW
-        held = sum(each.since <= long_ago for each in islice(self.held, _COUNTED))
-        return 2 * (self._slow_steps + held) > _COUNTED
+    def is_slow(self, limit: float) -> bool:
+        """Return whether most of its last steps, or two that run, held their slots for so many seconds."""
+        if limit <= self.typical < inf:
+            return True
+        long_ago = self._now() - limit
+        return sum(each.since <= long_ago for each in islice(self.held, _LAST)) > _LAST // 2
 
     @property
     def place(self) -> int:
@@ -96,15 +101,15 @@ class FunctionLine:
     def end(self, slot: HeldSlot) -> None:
         """Take the slot of a step that has ended, and note for how long it had it."""
         del self.held[slot]
-        change = 1 if self._now() - slot.since >= _SLOW else -1
-        self._slow_steps = min(_COUNTED, max(0, self._slow_steps + change))
+        self._last.append(self._now() - slot.since)
+        self.typical = sorted(self._last)[(len(self._last) - 1) // 2]
 
 
 class ConnectionSlots:
     """The slots of an engine for connections of handlers; who waits longest is served first.
 
-    While a function is known that holds its slots briefly, the slow ones get half of all, however many of
-    their steps wait.
+    Functions that hold their slots for much longer than another one get half of all, however many of their
+    steps wait.
     """
 
     def __init__(
@@ -142,10 +147,11 @@ class ConnectionSlots:
 
     def has_room(self, line: FunctionLine) -> bool:
         """Return whether a step of this line may have a slot now."""
-        if self.free <= 0 or not line.is_slow:
+        lines = self._lines.values()
+        limit = max(_SECONDS, _TIMES * min(each.typical for each in lines))
+        if self.free <= 0 or not line.is_slow(limit):
             return self.free > 0
-        slow = [each for each in self._lines.values() if each.is_slow]
-        return len(slow) == len(self._lines) or sum(len(each.held) for each in slow) < self._most_slow
+        return sum(len(each.held) for each in lines if each.is_slow(limit)) < self._most_slow
 
     def _lend(self, line: FunctionLine) -> HeldSlot:
         self.free -= 1

@@ -17,7 +17,7 @@ class NowhereNode:
     dsn, storage, clock = "", None, None
 
 
-class Steps:
+class SlotSteps:
     """Steps that hold the slots of an engine, at times that the test sets."""
 
     def __init__(self, size: int) -> None:
@@ -45,7 +45,7 @@ class Steps:
 @pytest.mark.parametrize(("size", "most"), [(1, 1), (2, 1), (3, 2), (8, 4)])
 async def test_slow_functions_leave_slots_to_a_brief_one(size: int, most: int) -> None:
     """Half of them; a single slot is for all."""
-    steps = Steps(size)
+    steps = SlotSteps(size)
     brief, *slow = steps.line("brief", 0.01), steps.line("a", 5, 5), steps.line("b", 5, 5)
     taken = 0
     while steps.slots.has_room(slow[taken % 2]):
@@ -57,7 +57,7 @@ async def test_slow_functions_leave_slots_to_a_brief_one(size: int, most: int) -
 
 async def test_steps_that_run_for_long_count_before_they_end() -> None:
     """A function is known as slow before its first steps have taken all slots."""
-    steps = Steps(8)
+    steps = SlotSteps(8)
     steps.line("brief", 0.01)
     line = steps.line("new")
     for _ in range(8):
@@ -66,10 +66,12 @@ async def test_steps_that_run_for_long_count_before_they_end() -> None:
     assert (len(line.held), len(line.waiting)) == (4, 4)
 
 
-async def test_where_all_are_slow_nothing_is_kept() -> None:
+@pytest.mark.parametrize("others", [(), (5,), (0.6, 0.6)])
+async def test_where_all_are_slow_nothing_is_kept(others: tuple[float, ...]) -> None:
     """Slots that nobody else wants are no use to anybody."""
-    steps = Steps(4)
+    steps = SlotSteps(4)
     slow = steps.line("slow", 5, 5)
+    steps.line("another", *others)
     assert all([(await steps.take(slow)).done() for _ in range(4)])
     assert steps.slots.free == 0
 
@@ -78,7 +80,7 @@ async def test_where_all_are_slow_nothing_is_kept() -> None:
     ("seconds", "is_slow"),
     [
         ((), False),
-        ((5,), False),
+        ((5,), True),
         ((5, 5), True),
         ((0.01, 0.01, 5, 0.01), False),
         ((5, 5, 5, 0.01), True),
@@ -89,12 +91,21 @@ def test_most_of_the_last_steps_tell_whether_a_function_is_slow(
     seconds: tuple[float, ...], is_slow: bool
 ) -> None:
     """A single odd one does not."""
-    assert Steps(1).line("f", *seconds).is_slow == is_slow
+    assert SlotSteps(1).line("f", *seconds).is_slow(0.1) == is_slow
+
+
+async def test_brief_steps_of_a_slow_machine_are_brief_beside_others() -> None:
+    """How long is long depends on the briefest function."""
+    steps = SlotSteps(2)
+    brief, slow = steps.line("brief", 0.4, 0.4), steps.line("slow", 5, 5)
+    await steps.take(slow)
+    assert not steps.slots.has_room(slow)
+    assert steps.slots.has_room(brief)
 
 
 async def test_a_slot_goes_to_the_longest_wait_that_may_end() -> None:
     """A slow step waits on while its share is taken, and comes before later ones when it is not."""
-    steps = Steps(2)
+    steps = SlotSteps(2)
     slots, brief, slow = steps.slots, steps.line("brief", 0.01), steps.line("slow", 5, 5)
     slow_runs, brief_runs = await steps.take(slow), await steps.take(brief)
     slow_waits, brief_waits = await steps.take(slow), await steps.take(brief)
@@ -115,9 +126,9 @@ async def test_a_slot_goes_to_the_longest_wait_that_may_end() -> None:
 
 async def test_what_was_kept_is_given_when_a_function_is_brief_again() -> None:
     """Not one slot, but all that it may have by then."""
-    steps = Steps(8)
+    steps = SlotSteps(8)
     steps.line("other", 0.01)
-    line = steps.line("f", 5, 5)
+    line = steps.line("f", 5, 5, 0.01)
     taken = [await steps.take(line) for _ in range(9)]
     assert (steps.slots.free, len(line.waiting)) == (4, 5)
     steps.slots.give_back(taken[0].result())
