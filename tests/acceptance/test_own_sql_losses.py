@@ -13,8 +13,10 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from progressor import HandlerFailed, InvalidRequest, Namespace, Process
+from progressor.handlers.function import Function
 from progressor.storage.own_sql.drivers import AsyncDriver, Marked
 from progressor.storage.postgres.pipeline import Session
+from progressor.worker.connection_slots import ConnectionSlots, FunctionLine
 from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import until
 from tests.acceptance.test_own_sql import NS, PSYCOPG, Ledger, Till, admin, ledger
@@ -290,25 +292,27 @@ def test_a_connection_that_cannot_be_given_is_refused_at_once() -> None:
         async def fused(process: Process[Any], *, connection: AsyncSession) -> None: ...
 
 
-async def test_slow_functions_leave_a_slot_to_others(serve: MakeClient, ledger: Ledger) -> None:
-    """A function that was seen to hold its connection for long does not take the last slot."""
-    till = Till()
+async def test_slow_functions_leave_a_slot_to_others(
+    serve: MakeClient, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that is known to hold its connection for long does not take the last slot."""
+    till, line_of = Till(), ConnectionSlots.line
 
-    @till.namespace.call
-    async def report(process: Process[Any], args: bool, *, connection: psycopg.AsyncConnection) -> None:
-        await connection.execute("SELECT pg_sleep(0.2)")
-        if args:
-            await till.gate.pass_through()
+    def line(slots: ConnectionSlots, function: Function) -> FunctionLine:
+        found = line_of(slots, function)
+        if function.name.endswith("held"):
+            # As if its last steps had taken an hour each.
+            found.typical = 3600.0
+        return found
 
+    monkeypatch.setattr(ConnectionSlots, "line", line)
     client = await serve(till.namespace, connection_slots=2)
     for name in ("a", "b", "c"):
         await client.start(NS, name, 1)
-    for _ in range(2):
-        await client.call(NS, "a", "report", False)
-    asking = [asyncio.create_task(client.call(NS, name, "report", True)) for name in ("a", "b")]
+    asking = [asyncio.create_task(client.call(NS, name, "held", {"amount": 7})) for name in ("a", "b")]
     await until(figures, lambda found: found == (1, 1, 1))
     async with asyncio.timeout(20):
         assert await client.call(NS, "c", "async_psycopg", {"amount": 5}) == 5
     till.gate.open()
     await asyncio.gather(*asking)
-    assert sorted(await ledger()) == [1, 1, 1, 5]
+    assert sorted(await ledger()) == [1, 1, 1, 5, 7, 7]
