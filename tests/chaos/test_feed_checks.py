@@ -158,6 +158,17 @@ def test_a_loss_excuses_what_it_took() -> None:
     assert records.found_by(delivered) == []
 
 
+def test_a_deletion_may_be_lost() -> None:
+    """A copy has what a walk had deleted: what was told before the loss is excused, nothing behind it."""
+    before = [told(1), told(2), deleted(3)]
+    records = Records(readings=[before, [told(n + 1) for n in range(MANY)]])
+    assert records.found_by(followed_once)
+    records.lost = Lost(times=1)
+    assert records.found_by(followed_once) == []
+    records.readings = [[*before, *(told(n) for n in range(4, MANY + 1))]]
+    assert records.found_by(followed_once)
+
+
 def test_a_loss_excuses_nothing_else() -> None:
     """Neither a lost event behind the last loss, nor a late beginning, nor one in the projection."""
     lost = Lost(times=1, tasks={("a", 77)})
