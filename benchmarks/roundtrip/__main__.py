@@ -236,11 +236,11 @@ def told(report: RoundTripReport) -> Iterator[str]:
     yield f"{rows:,} rows: {', '.join(f'{count:,} {table}' for table, count in report.rows.items())}"
     yield f"{report.bytes / _MIB:,.1f} MiB of lines"
     for name, runs in report.commands.items():
+        times = f"{runs.seconds:,.1f} s, of these {runs.cpu_seconds:,.1f} s of its CPU"
         rates = (
             f"{report.processes / runs.seconds:,.0f} processes a second, {rows / runs.seconds:,.0f} rows"
         )
-        kills = f"{runs.kills} kills, {runs.seconds:,.1f} s in all, {rates}"
-        yield f"{name}: {kills}, peak RSS {runs.peak_mib:,.0f} MiB"
+        yield f"{name}: {runs.kills} kills, {times}; {rates}; peak RSS {runs.peak_mib:,.0f} MiB"
     yield ", ".join(f"{name}: {count:,}" for name, count in report.counts.items())
     yield from report.differences[:_MOST_SHOWN]
     yield f"differences: {len(report.differences):,}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-_LOOK_SECONDS, _JITTER_SECONDS = 0.01, 0.02
+_LOOK_SECONDS, _LOOK_SHARE, _JITTER_SECONDS = 0.01, 5, 0.02
 
 
 class CommandFailedError(Exception):
@@ -25,10 +25,11 @@ class CommandFailedError(Exception):
 
 @dataclass
 class Runs:
-    """The runs of one command up to its end: how many were killed, how long they took, their memory."""
+    """The runs of one command up to its end: how many were killed, their time, CPU and memory."""
 
     kills: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     peak_mib: float = 0.0
     said: str = ""
     status: int = 0
@@ -70,8 +71,7 @@ def kill_and_resume(
     runs, args = Runs(), first
     for count in sorted(kills):
         running, began = command(dsn, *args), time.monotonic()
-        while not _has_ended(running) and progress() < count:
-            time.sleep(_LOOK_SECONDS)
+        _watch(runs, running, lambda: progress() >= count)  # noqa: B023 - called before the next one
         time.sleep(random.uniform(0, _JITTER_SECONDS))
         os.kill(running.pid, signal.SIGKILL)
         if _ended(runs, running, args, (-signal.SIGKILL, 0), began=began) == 0:
@@ -83,9 +83,21 @@ def kill_and_resume(
     return runs
 
 
-def _has_ended(process: subprocess.Popen[str]) -> bool:
-    """Return whether a command has ended; it is left for `wait4`, which tells its memory."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+def _watch(runs: Runs, process: subprocess.Popen[str], until: Callable[[], bool]) -> None:
+    """Wait until a command has ended, or something else is so; note its memory as it grows.
+
+    What `wait4` tells of its memory would be that of this program, if this has more.
+    """
+    status = Path(f"/proc/{process.pid}/status")
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        look = time.monotonic()
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                runs.peak_mib = max(runs.peak_mib, int(line.split()[1]) / 1024)
+        if until():
+            return
+        # To look takes a small part of the time, however much there is to be counted.
+        time.sleep(max(_LOOK_SECONDS, _LOOK_SHARE * (time.monotonic() - look)))
 
 
 def _ended(
@@ -97,13 +109,14 @@ def _ended(
 ) -> int:
     """Wait for the end of a run and add it to the others; return its exit status."""
     begun = time.monotonic() if began is None else began
+    _watch(runs, process, lambda: False)
     assert process.stdout is not None
     runs.said = process.stdout.read()
     _, waited, used = os.wait4(process.pid, 0)
     process.returncode = runs.status = status = os.waitstatus_to_exitcode(waited)
     process.stdout.close()
     runs.seconds += time.monotonic() - begun
-    runs.peak_mib = max(runs.peak_mib, used.ru_maxrss / 1024)
+    runs.cpu_seconds += used.ru_utime + used.ru_stime
     if status not in allowed:
         raise CommandFailedError(f"progressor {' '.join(args)} ended with status {status}: {runs.said}")
     return status

@@ -105,7 +105,7 @@ class Filling:
         now = datetime.now(UTC)
         took = (now - self._began).total_seconds()
         soon = 8 + 0.3 * took
-        late = max(soon, self._due_in or 12 + 1.75 * took)
+        late = max(soon, self._due_in or 12 + 2.25 * took)
 
         async def later(number: int) -> None:
             kind, name = kind_of(number), name_of(number)
@@ -124,7 +124,7 @@ class Filling:
         wishes = [_wish(kind, each, far) for each in kind.far]
         if kind.name == "broken by a call":
             # It must not fire before the process is broken.
-            held = datetime.now(UTC) + _HELD + timedelta(hours=_turn(number) % 2)
+            held = datetime.now(UTC) + _HELD + timedelta(days=_turn(number) % 2)
             wishes.append(Wish(name="dunning", at=held))
         if kind.name == "broken by a timer":
             wishes.append(Wish(name=BREAKING, at=self._began))
