@@ -41,6 +41,7 @@ def ran(file: Path, *options: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.timeout(600)
 def test_processes_are_equal_on_the_other_side(tmp_path: Path) -> None:
     """Killed on the way: no row differs, and each timer fires once, where it should."""
     report = ran(tmp_path / "report.json", "--processes", "240", "--kills", "1", "--due-in", "8")
@@ -53,6 +54,7 @@ def test_processes_are_equal_on_the_other_side(tmp_path: Path) -> None:
     assert report["counts"]["repaired"] == 24
 
 
+@pytest.mark.timeout(600)
 def test_damage_is_found(tmp_path: Path) -> None:
     """In each table, in the export, in an answer, and in a timer that is set."""
     options = ("--processes", "20", "--kills", "0", "--due-in", "1", "--planted")
