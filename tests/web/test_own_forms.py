@@ -246,7 +246,7 @@ WRONG_ADDRESSES = [
     "processes?cursor=%FF%00",
     "processes?cursor=eyJhIjogMX0=",
     "processes?status=nothing",
-    "processes?timer=nothing",
+    "processes?timer=~nothing",
     "processes?namespace=a%2Fb",
     "processes?namespace=%00",
     "processes?namespace=nowhere",
