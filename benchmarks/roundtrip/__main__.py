@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,6 @@ class RoundTrip:
         self._source, self._target, self._options = source, target, options
         self._random = random.Random(options.seed)
         self._file, self._second = home / "export.ndjson", home / "again.ndjson"
-        self._last_due: datetime
         self._answers: list[Asked] = []
         self._refusals = 0
         with psycopg.connect(source) as connection:
@@ -104,13 +103,8 @@ class RoundTrip:
     async def _fill(self) -> None:
         """Make the processes of the source, and leave it paused, with no worker."""
         async with Engine(self._source, [subscriptions]) as engine:
-            filling = Filling(
-                engine.client,
-                self._source,
-                processes=self._options.processes,
-                due_in=self._options.due_in,
-            )
-            self._last_due = await filling.run()
+            filling = Filling(engine.client, self._source, processes=self._options.processes)
+            self.report.processes = await filling.run()
             self._answers = filling.answers
         await self._strange()
 
@@ -144,7 +138,7 @@ class RoundTrip:
             return
         read = commands.run(self._target, "import", str(self._file), "--dry-run", allowed=(0, 2))
         # It may have died behind its last line.
-        if f"{self._options.processes:,} processes are whole" not in read.said:
+        if f"{self.report.processes:,} processes are whole" not in read.said:
             self._refusals += 1
             if read.status != 2:
                 self.report.differences.append(f"a stopped export is taken for whole: {read.said}")
@@ -158,7 +152,7 @@ class RoundTrip:
             )
         self.report.commands["import"] = runs
         done = json.loads(runs.said)
-        if done["imported"] + done["taken"] != self._options.processes:
+        if done["imported"] + done["taken"] != self.report.processes:
             self.report.differences.append(f"import said {done}")
         self.report.counts["taken by the last import"] = done["taken"]
 
@@ -178,7 +172,7 @@ class RoundTrip:
 
     async def _fire(self) -> None:
         """Ask for stored answers, then let a worker fire what is due, then repair what is broken."""
-        report, firing = self.report, Firing(self._source, self._target, self._last_due)
+        report, firing = self.report, Firing(self._source, self._target)
         with closing(firing):
             with report.timed("repeat"):
                 async with Client(self._target) as client:
@@ -186,8 +180,12 @@ class RoundTrip:
             with report.timed("fire"):
                 async with Engine(self._target, [subscriptions]) as engine:
                     await engine.client.resume(NAMESPACE)
-                    fired = await firing.fire()
+                    await firing.wait(timedelta(seconds=self._options.window))
+                fired = firing.check()
+            with report.timed("repair"):
+                async with Engine(self._target, [subscriptions]) as engine:
                     report.counts["repaired"] = await firing.repair(engine.client)
+                firing.check_repaired()
             report.counts.update({f"timers, {name}": count for name, count in fired._asdict().items()})
         report.differences += firing.findings
 
@@ -253,10 +251,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=4, help="of each command, at random moments")
     parser.add_argument("--seed", type=int, default=1, help="of these moments")
     parser.add_argument(
-        "--due-in",
-        type=float,
-        help="seconds after the filling in which the last timers are due; by default as long as the "
-        "transfer should take",
+        "--window", type=float, default=60.0, help="seconds for which timers fall due beside the worker"
     )
     parser.add_argument(
         "--planted", action="store_true", help="damage the target first: status 0 if that is found"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import psycopg
@@ -46,16 +46,17 @@ GROUP BY p.process_id
 # In one snapshot, or a step might be missed on its way from one table to the other.
 _UNDER_WAY = """
 SELECT
-    (
-        SELECT count(*) FROM progressor.schedule AS x {of}
-        AND p.detail IS NULL AND x.scheduled_time <= now()
-    ) + (SELECT count(*) FROM progressor.running)
+    now() <= %s
+    OR EXISTS (
+        SELECT FROM progressor.schedule AS x {of} AND p.detail IS NULL AND x.scheduled_time <= %s
+    )
+    OR EXISTS (SELECT FROM progressor.running)
 """
 _TASKS = "SELECT count(*) FROM progressor.tasks AS x {of}"
 _NAMES = "SELECT p.process_id FROM progressor.processes AS x {of}"
 _BROKEN = "SELECT p.process_id FROM progressor.processes AS x {of} AND p.detail IS NOT NULL"
 _IN_ORDER = ["waits 0", "waits 1", "waits 2"]
-_AT_ONCE, _LOOK_SECONDS = 32, 0.2
+_AT_ONCE, _LOOK_SECONDS, _SOON = 32, 0.2, timedelta(hours=1)
 
 Place = tuple[str, str]
 """A timer by its process and its name."""
@@ -70,21 +71,28 @@ class SetTimers(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """How many timers fired, and how many of them had passed before the worker began."""
+    """Counts of timers: those that fired, of these those that passed before that, and those left."""
 
     fired: int
     passed_before: int
+    standing: int
     held: int
 
 
 class Firing:
-    """The checks of the target, one after the other; each difference is a line of `findings`."""
+    """The checks of the target, one after the other; each difference is a line of `findings`.
 
-    def __init__(self, source: str, target: str, last_due: datetime) -> None:
+    A worker runs while `wait` waits, and none while anything is checked.
+    """
+
+    def __init__(self, source: str, target: str) -> None:
         self._source = psycopg.connect(source, autocommit=True)
         self._target = psycopg.connect(target, autocommit=True)
-        self._last_due = last_due
         self._set = self._timers(self._source)
+        self._began = self._until = self._now()
+        # What fired in the source, before it was paused, is a part of the histories that were imported.
+        self._before = {each: Counter(_all(self._source, each)) for each in (_FIRED, _STEPS)}
+        self._broken = {str(name) for (name,) in self._rows(_BROKEN)}
         self.findings: list[str] = []
 
     def close(self) -> None:
@@ -109,43 +117,54 @@ class Firing:
             self.findings.append(f"repeated requests made tasks: {after} of {before}")
         return count
 
-    async def fire(self) -> Fired:
-        """Wait until all is done that is due, and check what fired and what stands."""
-        began = self._now()
-        await self._until_done()
-        due = {place: at for place, at in self._set.plain.items() if at <= self._last_due}
+    async def wait(self, window: timedelta) -> None:
+        """Wait until all that falls due in this time is done."""
+        self._began = self._now()
+        await self._until_done(self._began + window)
+
+    def check(self) -> Fired:
+        """Check what fired and what stands."""
+        fired = {row[:2] for row in self._new(_FIRED)}
+        # What falls due as the worker ends is fired or stands.
+        due = {p: at for p, at in self._set.plain.items() if at <= self._until or p in fired}
+        stands = {p: at for p, at in self._set.plain.items() if p not in due}
         self._check_fired(due)
-        stands = {place: at for place, at in self._set.plain.items() if place not in due}
-        stands |= {place: at + MONTH for place, at in due.items() if place[1] == "report"}
-        self._check_set(stands, self._set.held)
+        again = {p: at + MONTH for p, at in due.items() if p[1] == "report"}
+        self._check_set(stands | again)
         self._check_removed()
         self._check_mailboxes()
-        return Fired(len(due), sum(at <= began for at in due.values()), len(self._set.held))
+        passed = sum(at <= self._began for at in due.values())
+        return Fired(len(due), passed, len(stands), len(self._set.held))
 
     async def repair(self, client: Client) -> int:
-        """Repair what is broken: what was held comes back at its time, or at once if that has passed."""
-        broken = {str(name) for (name,) in self._rows(_BROKEN)}
-        left = iter(broken)
+        """Repair what is broken, and wait until what was held has fired if its time has passed."""
+        left = iter(self._broken)
 
         async def walk() -> None:
             for name in left:
                 await client.repair(NAMESPACE, name)
 
         await asyncio.gather(*(walk() for _ in range(_AT_ONCE)))
-        await self._until_done()
-        due = {place: at for place, at in self._set.held.items() if at <= self._last_due}
-        fired = Counter(row[:2] for row in self._rows(_FIRED) if row[0] in broken)
+        soon = self._now() + _SOON
+        await self._until_done(max([self._now(), *(at for at in self._set.held.values() if at < soon)]))
+        return len(self._broken)
+
+    def check_repaired(self) -> None:
+        """Check that what was held came back at its time, or at once if that had passed."""
+        due = {p: at for p, at in self._set.held.items() if at <= self._until}
+        fired = Counter(row[:2] for row in self._new(_FIRED) if row[0] in self._broken)
         self._differ("fired after the repair", Counter(due.keys()), fired)
-        stands = {place: at for place, at in self._set.held.items() if place not in due}
+        stands = {p: at for p, at in self._set.held.items() if p not in due}
         found = self._timers(self._target).plain
-        self._differ("set after the repair", stands, {p: at for p, at in found.items() if p[0] in broken})
-        return len(broken)
+        self._differ(
+            "set after the repair", stands, {p: at for p, at in found.items() if p[0] in self._broken}
+        )
 
     def _check_fired(self, due: Mapping[Place, datetime]) -> None:
         """Note timers that fired never, twice or too early, by their events and by their steps."""
         wanted = Counter((*place, at) for place, at in due.items())
         for what, statement in (("event", _FIRED), ("step", _STEPS)):
-            rows = self._rows(statement)
+            rows = self._new(statement)
             self._differ(f"{what} of a timer", wanted, Counter(row[:3] for row in rows))
             self.findings += [
                 f"{what} of {name}, timer {timer}: at {then}, and it was due at {at}"
@@ -153,19 +172,24 @@ class Firing:
                 if then < at
             ]
 
-    def _check_set(self, plain: dict[Place, datetime], held: dict[Place, datetime]) -> None:
-        """Note timers that are set or held in another way than these."""
+    def _check_set(self, plain: Mapping[Place, datetime]) -> None:
+        """Note timers that are set or held in another way than they should."""
         timers = self._timers(self._target)
         self._differ("timer that is set", plain, timers.plain)
-        self._differ("timer that is held", held, timers.held)
+        self._differ("timer that is held", self._set.held, timers.held)
 
     def _check_removed(self) -> None:
         """Note processes that are gone or there against their timers."""
         names = {str(name) for (name,) in self._rows(_NAMES)}
-        gone = {name for (name, _), at in self._set.removing.items() if at <= self._last_due}
+        due = {name: at for (name, _), at in self._set.removing.items()}
         before = {str(name) for (name,) in _all(self._source, _NAMES)}
-        self.findings += [f"{name}: is not there" for name in sorted(before - gone - names)]
-        self.findings += [f"{name}: was to be removed by its timer" for name in sorted(names & gone)]
+        now = self._now()
+        for name in sorted(before - names):
+            if name not in due or due[name] > now:
+                self.findings.append(f"{name}: is not there")
+        for name in sorted(names & due.keys()):
+            if due[name] <= self._until:
+                self.findings.append(f"{name}: was to be removed by its timer")
 
     def _check_mailboxes(self) -> None:
         """Note notices that came out of their order."""
@@ -178,11 +202,18 @@ class Firing:
             if wanted.get(each) != found.get(each):
                 self.findings.append(f"{what}, {each}: {found.get(each)} in place of {wanted.get(each)}")
 
-    async def _until_done(self) -> None:
-        """Wait until the last timer of those that are watched was due, and nothing that is due is left."""
+    async def _until_done(self, until: datetime) -> None:
+        """Wait until this time is over, and nothing that was due by then is left."""
+        self._until = until
         # Nobody would set an event: what is waited for is in a database.
-        while await asyncio.to_thread(lambda: self._now() <= self._last_due or self._query(_UNDER_WAY)):  # noqa: ASYNC110 - as said
+        while await asyncio.to_thread(self._is_left, until):  # noqa: ASYNC110 - as said
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_left(self, until: datetime) -> bool:
+        ((left,),) = self._target.execute(
+            _UNDER_WAY.format(of=_OF).encode(), [until, NAMESPACE, until]
+        ).fetchall()
+        return bool(left)
 
     def _timers(self, database: psycopg.Connection) -> SetTimers:
         """Return the timers of a side."""
@@ -195,6 +226,10 @@ class Firing:
     def _rows(self, statement: str) -> list[tuple[Any, ...]]:
         """Return what a statement finds in the target."""
         return _all(self._target, statement)
+
+    def _new(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return what is not in the source."""
+        return list((Counter(self._rows(statement)) - self._before[statement]).elements())
 
     def _query(self, statement: str) -> int:
         """Return the number that a statement finds in the target."""

@@ -94,7 +94,7 @@ class Pay(BaseModel):
 
 
 subscriptions = Namespace(
-    NAMESPACE, state=Subscription, group=lambda opening: f"tenant {opening.number % 7}"
+    NAMESPACE, state=Subscription, group=lambda opening: f"tenant {opening.number % 7}", concurrency=256
 )
 
 

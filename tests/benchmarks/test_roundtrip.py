@@ -44,20 +44,20 @@ def ran(file: Path, *options: str) -> dict[str, Any]:
 @pytest.mark.timeout(600)
 def test_processes_are_equal_on_the_other_side(tmp_path: Path) -> None:
     """Killed on the way: no row differs, and each timer fires once, where it should."""
-    report = ran(tmp_path / "report.json", "--processes", "240", "--kills", "1", "--due-in", "8")
+    report = ran(tmp_path / "report.json", "--processes", "240", "--kills", "1", "--window", "2")
     assert report["differences"] == []
-    assert report["rows"]["processes"] == 240
+    assert report["rows"]["processes"] == report["processes"] > 200
     assert min(report["rows"][name] for name in ("tasks", "events", "schedule", "outbox")) > 0
     # One of them might end before it is killed.
     assert sum(each["kills"] for each in report["commands"].values()) > 0
-    assert (report["counts"]["timers, fired"], report["counts"]["timers, held"]) == (72, 48)
+    assert min(report["counts"][f"timers, {name}"] for name in ("fired", "standing", "held")) > 0
     assert report["counts"]["repaired"] == 24
 
 
 @pytest.mark.timeout(600)
 def test_damage_is_found(tmp_path: Path) -> None:
     """In each table, in the export, in an answer, and in a timer that is set."""
-    options = ("--processes", "20", "--kills", "0", "--due-in", "1", "--planted")
+    options = ("--processes", "20", "--kills", "0", "--window", "1", "--planted")
     found = "\n".join(ran(tmp_path / "report.json", *options)["differences"])
     for told in (
         *(f"{name}, acme-" for name in ("processes", "tasks", "events", "schedule", "outbox")),
