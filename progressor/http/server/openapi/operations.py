@@ -27,6 +27,17 @@ ANSWER = {headers.JSON: {"schema": {}}, headers.BYTES: {"schema": {"type": "stri
 NOTHING: dict[str, Any] = {headers.JSON: {"schema": {}}}
 OBJECT = {headers.JSON: {"schema": {"type": "object"}}}
 TEXT = {"text/plain": {"schema": {"type": "string"}}}
+_JSON_TEXT = {"type": "string", "contentMediaType": headers.JSON}
+# Before OpenAPI 3.2 the schema of a stream describes each of its events.
+STREAM = {
+    headers.STREAM: {
+        "schema": {
+            "type": "object",
+            "properties": {"data": _JSON_TEXT, "id": {"type": "string"}, "event": {"type": "string"}},
+            "required": ["data"],
+        }
+    }
+}
 UNCHANGED: Mapping[int, Any] = {304: ("It is as If-None-Match says.", None)}
 PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}}
 

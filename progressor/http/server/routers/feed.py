@@ -26,7 +26,7 @@ from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.principals import Principal
 from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.memory import PAGE_WEIGHT
-from progressor.http.server.openapi.operations import FOLLOWS, content_of
+from progressor.http.server.openapi.operations import FOLLOWS, STREAM, content_of
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import text_schema
 from progressor.http.server.problems import problem_of
@@ -91,7 +91,7 @@ Limit = Annotated[int, Field(ge=1, le=MOST_FEED_ENTRIES, description="Of a page.
     answers={
         200: (
             "A page; or events without an end, each in `data`, for who accepts `text/event-stream`.",
-            {**content_of(FeedBody), headers.STREAM: {"schema": {"type": "string"}}},
+            {**content_of(FeedBody), **STREAM},
         )
     },
     problems=(404, 410),

@@ -17,7 +17,7 @@ from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.principals import Principal
 from progressor.http.server.auth.scopes import require
 from progressor.http.server.memory import PAGE_WEIGHT
-from progressor.http.server.openapi.operations import WATCHES
+from progressor.http.server.openapi.operations import STREAM, WATCHES
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import NamespaceName, ProcessId
 from progressor.http.server.routers.streams import ROOM, EventStream, event_of, head_of_stream
@@ -28,7 +28,6 @@ from progressor.rights import Scope
 
 routes = Routes()
 
-_STREAM = {headers.STREAM: {"schema": {"type": "string"}}}
 
 Position = Annotated[
     str | None,
@@ -44,7 +43,7 @@ ShowEvents = Annotated[bool, Field(description="Show the new events; it needs st
     "A process as its steps are committed, as server-sent events",
     scope=Scope.PROCESSES_READ,
     takes=WATCHES,
-    answers={200: ("Changes, each a JSON object in `data`, with its position as `id`.", _STREAM)},
+    answers={200: ("Changes, each a JSON object in `data`, with its position as `id`.", STREAM)},
     problems=(404,),
 )
 async def watch(
