@@ -171,10 +171,12 @@ def _of_receipt(receipt: str | None, namespace: str) -> Iterator[str]:
     try:
         text = sys.stdin.read() if receipt == "-" else Path(receipt).read_text(encoding="utf-8")
         lines: list[Any] = [json.loads(line) for line in text.splitlines()]
-        yield from [each["process_id"] for each in lines if each["namespace"] == namespace]
+        yield from [
+            each["process_id"] for each in lines if each["namespace"] == namespace and not each.get("error")
+        ]
     except OSError as error:
         raise typer.BadParameter(f"it cannot be read: {error}", param_hint="--receipt") from None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise typer.BadParameter(
             "it is no receipt: lines of JSON with namespace and process_id, as `progressor remove --json` "
             "prints them",

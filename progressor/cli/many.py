@@ -6,10 +6,8 @@ be repeated. What is removed is gone; a receipt of it is printed as it happens.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
@@ -21,14 +19,11 @@ from progressor.cli.question import ask
 from progressor.cli.statuses import status_option
 from progressor.cli.values import read_object
 from progressor.client.client import Client
+from progressor.client.results import Removal
 from progressor.deployment.settings import Settings
-from progressor.errors import ProcessNotFound
-from progressor.handlers.process import Process
 from progressor.model import Metadata
 from progressor.texts import visible
 
-# Processes of a page, and removals under way at once.
-_PAGE, _AT_ONCE = 100, 16
 # Process ids that a dry run shows.
 _SHOWN = 20
 
@@ -56,21 +51,18 @@ class _Wanted(NamedTuple):
     metadata: Metadata | None
     status: str | None
 
-    async def found(self, client: Client) -> AsyncIterator[list[Process[Any]]]:
-        """Yield them, page by page, without their histories; raise ProcessNotFound for one that is not."""
-        if self.process_id is not None:
-            yield [await client.get(self.namespace, self.process_id, range=None)]
-            return
+    async def removals(self, client: Client, *, dry_run: bool) -> AsyncIterator[list[Removal]]:
+        """Remove them, or only look; yield their receipts, page by page."""
         cursor = None
         while True:
-            page = await client.search(
-                namespace=self.namespace,
+            page = await client.remove_processes(
+                self.namespace,
                 status=self.status,
                 metadata=self.metadata,
-                limit=_PAGE,
                 cursor=cursor,
+                dry_run=dry_run,
             )
-            yield page.items
+            yield page.removals
             if (cursor := page.cursor) is None:
                 return
 
@@ -106,10 +98,12 @@ def remove(
         if not yes:
             _show(ask(settings, lambda client: _look(client, wanted)), machine=False)
         confirm(f"Delete these processes of {visible(namespace)} with their whole histories?", yes=yes)
-        removed, events = ask(settings, lambda client: _remove(client, wanted, quiet=json))
+        done = ask(settings, lambda client: _remove(client, wanted, quiet=json))
         if not json:
-            many = f"removed {removed:,} processes of {namespace}, with {events:,} events"
+            many = f"removed {done.processes:,} processes of {namespace}, with {done.events:,} events"
             stdout().print(visible(many), soft_wrap=True)
+        if done.failed:
+            raise typer.Exit(1)
 
 
 class _Match(NamedTuple):
@@ -121,10 +115,13 @@ class _Match(NamedTuple):
 
 
 async def _look(client: Client, wanted: _Wanted) -> _Match:
+    if wanted.process_id is not None:
+        one = await client.get(wanted.namespace, wanted.process_id, range=None)
+        return _Match(1, one.last_event_id - one.first_event_id + 1, [one.process_id])
     processes, events, examples = 0, 0, list[str]()
-    async for page in wanted.found(client):
+    async for page in wanted.removals(client, dry_run=True):
         processes += len(page)
-        events += sum(_events_of(each) for each in page)
+        events += sum(each.events for each in page)
         examples += [each.process_id for each in page[: _SHOWN - len(examples)]]
     return _Match(processes, events, examples)
 
@@ -140,42 +137,33 @@ def _show(found: _Match, *, machine: bool) -> None:
         stdout().print("  …")
 
 
-async def _remove(client: Client, wanted: _Wanted, *, quiet: bool) -> tuple[int, int]:
-    """Remove them; return how many there were, with how many events."""
-    console = stderr()
+class _Done(NamedTuple):
+    """The numbers of processes that are removed, of their events, and of those that are not removed."""
+
+    processes: int = 0
+    events: int = 0
+    failed: int = 0
+
+    def and_(self, receipt: Removal) -> _Done:
+        if receipt.error is not None:
+            return self._replace(failed=self.failed + 1)
+        return self._replace(processes=self.processes + 1, events=self.events + receipt.events)
+
+
+async def _remove(client: Client, wanted: _Wanted, *, quiet: bool) -> _Done:
+    """Remove them, and print the receipts if `quiet`, or what is not removed."""
+    console, done = stderr(), _Done()
     columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} processes removed")
-    removed = events = 0
     with Progress(
         *columns, console=console, transient=True, disable=quiet or not console.is_terminal
     ) as shown:
         bar = shown.add_task("remove", total=None)
-        async for page in wanted.found(client):
-            for place in range(0, len(page), _AT_ONCE):
-                some = page[place : place + _AT_ONCE]
-                for receipt in filter(
-                    None, await asyncio.gather(*(_removed(client, each) for each in some))
-                ):
-                    removed, events = removed + 1, events + receipt["events"]
-                    if quiet:
-                        print_json(receipt, machine=True)
-                shown.update(bar, completed=removed)
-    return removed, events
-
-
-async def _removed(client: Client, process: Process[Any]) -> dict[str, Any] | None:
-    """Remove a process; return the receipt, None if somebody else was faster."""
-    try:
-        await client.remove(process.namespace, process.process_id)
-    except ProcessNotFound:
-        return None
-    return {
-        "namespace": process.namespace,
-        "process_id": process.process_id,
-        "created_at": process.created_at,
-        "events": _events_of(process),
-        "removed_at": datetime.now(UTC),
-    }
-
-
-def _events_of(process: Process[Any]) -> int:
-    return process.last_event_id - process.first_event_id + 1
+        async for page in wanted.removals(client, dry_run=False):
+            for receipt in page:
+                done = done.and_(receipt)
+                if quiet:
+                    print_json(receipt._asdict(), machine=True)
+                elif receipt.error is not None:
+                    console.print(visible(f"{receipt.process_id}: {receipt.error}"), soft_wrap=True)
+            shown.update(bar, completed=done.processes)
+    return done

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 import warnings
 from collections.abc import Iterable, Sequence, Sized
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
-from progressor import metrics
 from progressor.acts import AuditVerb
 from progressor.app.app import App, app_of
 from progressor.client.admin import AdminMethods
@@ -30,6 +28,7 @@ from progressor.client.results import Fault, Health, Page, TraceEntry
 from progressor.client.system import SystemReader
 from progressor.client.tokens import Tokens
 from progressor.client.transfers.put import import_of
+from progressor.client.transfers.removing import Removing
 from progressor.client.transfers.whole import Transferring
 from progressor.client.watches.process_watch import Watches
 from progressor.client.watches.watching import Watching
@@ -58,7 +57,14 @@ T = TypeVar("T")
 
 
 class Client(
-    Watching, ProcessClient, AdminMethods, BulkRepairing, Following, SubscriptionAdmin, Transferring
+    Watching,
+    Removing,
+    ProcessClient,
+    AdminMethods,
+    BulkRepairing,
+    Following,
+    SubscriptionAdmin,
+    Transferring,
 ):
     """The processes of one database: `async with Client("postgresql://…") as client: …`.
 
@@ -271,25 +277,6 @@ class Client(
             cursor=cursor,
         )
         return Page([await self.reader.view(snapshot) for snapshot in snapshots], following)
-
-    async def remove(self, namespace: str, process_id: str) -> None:
-        """Remove a process with all its rows now, whatever it does; its callers get ProcessNotFound.
-
-        Raise ProcessNotFound if there is no such process.
-        """
-        check_namespace(namespace)
-        check_text("process_id", process_id)
-        await self._node.connected()
-        began = time.monotonic()
-        removed = await self._node.storage.remove(
-            namespace, process_id, act=self._node.act(AuditVerb.REMOVE)
-        )
-        if not removed.existed:
-            await self._dispatcher.check_namespace(namespace)
-            raise process_not_found(namespace, process_id)
-        metrics.took(metrics.PROCESS_REMOVING, began, namespace)
-        for ref in removed.cancelled:
-            self._node.replies.look(ref)
 
     async def health(self) -> Health:
         """Return whether the database answers with the right schema, and who serves what; raise no error.

@@ -189,6 +189,27 @@ class Page:
     cursor: str | None
 
 
+class Removal(NamedTuple):
+    """The receipt of a removed process: its name, when it was created, and how many events it had.
+
+    `removed_at` is None if it is not removed: in a dry run, or because of the `error`.
+    """
+
+    namespace: str
+    process_id: str
+    created_at: datetime
+    events: int
+    removed_at: datetime | None
+    error: str | None = None
+
+
+class RemovalPage(NamedTuple):
+    """The receipts of a page of removals; `cursor` goes on behind it, None at the end."""
+
+    removals: list[Removal]
+    cursor: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """The health of a database: does it answer, with the right schema; who serves what, what is paused.

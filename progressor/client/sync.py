@@ -254,6 +254,7 @@ class SyncClient:
     mailbox = _blocking(Client.mailbox)
     search = _blocking(Client.search)
     remove = _blocking(Client.remove)
+    remove_processes = _blocking(Client.remove_processes)
     repair_all = _blocking(Client.repair_all)
     preview_repair_all = _blocking(Client.preview_repair_all)
     bulk = _blocking(Client.bulk)

@@ -42,15 +42,8 @@ from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.retry import always, one_of, one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
-from progressor.storage.rows import (
-    grouped,
-    is_gone,
-    outcomes_of,
-    prepared_of,
-    standing_of,
-    started_of,
-)
-from progressor.storage.statements import REDO, Params, Results, Row, Transaction, lock_by_name
+from progressor.storage.rows import grouped, is_gone, outcomes_of, prepared_of, standing_of, started_of
+from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
 from progressor.storage.steps.claims import accepted
 from progressor.storage.steps.fused import CALLS, INITS, FusedFlight
 from progressor.storage.steps.held import HeldTasks
@@ -337,26 +330,32 @@ class Storage(
         await self._transact("drop_workers", {"drop_workers": params}, patience=self._patience)
 
     async def remove(
-        self, namespace: str, process_id: str, *, act: Act | None = None, now: datetime | None = None
+        self,
+        namespace: str,
+        process_id: str,
+        life: Life | None = None,
+        *,
+        act: Act | None = None,
+        now: datetime | None = None,
     ) -> Removed:
-        """Remove a process at once; a step that runs on it is fenced off.
+        """Remove a process at once, this life of it if one is given; a step that runs on it is fenced off.
 
         A large process leaves rows that nobody sees; `drop_leftovers` deletes them.
         """
-        found = await self._rows("find_process", namespace=namespace, process_id=process_id)
-        if not found:
-            return Removed(False, ())
-        # From here on each try ends this life alone: a promoted server may have given its number to another
-        # one.
-        life = Life(**found[0])
+        if life is None:
+            found = await self._rows("find_process", namespace=namespace, process_id=process_id)
+            if not found:
+                return Removed(False, ())
+            life = Life(**found[0])
+        # Each try ends this life alone: a promoted server may have given its number to another one.
         params = {**life_columns(life), "most": most_cancelled(1), "now": now}
-
-        def removed(found: Results) -> Deed | None:
-            return Deed(namespace, process_id) if found["lock"] else None
+        statements = dict.fromkeys(("lock", "remove"), params)
+        deed = Deed(namespace, process_id)
 
         async def attempt(session: Session, again: bool) -> Removed:
-            statements = dict.fromkeys(("lock", "remove"), params)
-            results = await acted(session, statements, act, removed, now=now)
+            results = await acted(
+                session, statements, act, lambda found: deed if found["lock"] else None, now=now
+            )
             cancelled = grouped(results["remove"], {life.process_no: namespace})
             # It may have ended since it was found; in a repetition, perhaps by our own first try.
             return Removed(bool(results["lock"]) or again, cancelled.get(life.process_no, ()))

@@ -85,6 +85,12 @@ MATRIX = [
     Row("POST", _PROCESS + "/timers/{timer}/fire", ("processes:repair",)),
     Row("PUT", _PROCESS, ("processes:put",)),
     Row("DELETE", _PROCESS, ("processes:remove",)),
+    Row(
+        "DELETE",
+        "/v1/namespaces/{namespace}/processes",
+        ("processes:remove", "processes:read"),
+        "?status=error&dry_run=true",
+    ),
 ]
 
 

@@ -1,1 +1,1 @@
-"""Transfers: processes put by hand, exported whole, and imported whole."""
+"""Transfers: processes put by hand, exported and imported whole, and removed."""

@@ -18,11 +18,11 @@ from progressor.client.handle import ProcessClient, ProcessHandle
 from progressor.client.results import Health, Page, Published, TraceEntry
 from progressor.client.transfers.put import check_import, event_parts, timers_of
 from progressor.errors import InvalidRequest, StorageUnavailable
-from progressor.handlers.codec import decode, encode_json, json_object
+from progressor.handlers.codec import decode, encode_json
 from progressor.handlers.process import Process, StateT
 from progressor.http.client.admin import HttpOperating
 from progressor.http.client.decode import entry_of, health_of, process_of
-from progressor.http.client.requests import HttpDispatcher, in_ascii, process_url
+from progressor.http.client.requests import HttpDispatcher, metadata_in_query, process_url
 from progressor.http.client.retry import RetryBudget
 from progressor.http.client.streams import HttpStreams
 from progressor.http.client.transfers import TransferMethods
@@ -42,8 +42,8 @@ class HttpClient(HttpOperating, HttpStreams, TransferMethods, ProcessClient):
     """The processes of one API: `async with HttpClient("https://…", token="…") as client: …`.
 
     `timeout` is a timedelta or seconds (60 s by default): how long a method tries, and waits for an answer.
-    A method's `timeout=None` means that one. Until then a request is sent again; `put`, `remove` and
-    `retire` are sent once. `transport` is httpx's.
+    A method's `timeout=None` means that one. Until then a request is sent again; `put`, `remove`,
+    `remove_processes` and `retire` are sent once. `transport` is httpx's.
 
     Errors are those of Client. InvalidRequest also means a bad `url`, or a token that does not hold or
     lacks a scope or a namespace. StorageUnavailable also means an API that cannot be reached or cannot
@@ -227,11 +227,10 @@ class HttpClient(HttpOperating, HttpStreams, TransferMethods, ProcessClient):
 
         Raise NamespaceNotFound if `namespace` is not known, and InvalidRequest for a bad filter or cursor.
         """
-        plain = None if metadata is None else encode_json(json_object(metadata, field="metadata"))
         asked: dict[str, Any] = {
             "namespace": None if namespace is None else check_namespace(namespace),
             "status": status,
-            "metadata": None if plain is None else in_ascii(plain, "metadata"),
+            "metadata": metadata_in_query(metadata),
             "timer": timer,
             "created_after": None if created_after is None else created_after.isoformat(),
             "created_before": None if created_before is None else created_before.isoformat(),

@@ -16,7 +16,7 @@ from progressor.client.dispatch.request import request_of
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.client.results import Read, Receipt
 from progressor.errors import InvalidRequest, ReplyTimeout
-from progressor.handlers.codec import encode_json
+from progressor.handlers.codec import encode_json, json_object
 from progressor.http.client.decode import NotAllowed, task_of, value_of
 from progressor.http.client.exchange import Answer
 from progressor.http.client.retry import RetryBudget
@@ -246,6 +246,13 @@ def _place(task_type: TaskType, name: str | None, timer: str) -> tuple[str, str]
 def process_url(namespace: str, process_id: str) -> str:
     """Return the path of a process; raise InvalidRequest if namespace or id break a rule."""
     return paths.process_url(check_namespace(namespace), check_text("process_id", process_id))
+
+
+def metadata_in_query(metadata: Metadata | None) -> str | None:
+    """Return a metadata filter as a query has it; raise InvalidRequest if it is no object."""
+    if metadata is None:
+        return None
+    return in_ascii(encode_json(json_object(metadata, field="metadata")), "metadata")
 
 
 def in_ascii(data: bytes, field: str) -> str:

@@ -1,23 +1,28 @@
-"""The transfers of HttpClient: processes exported whole, and imported whole, as lines of JSON."""
+"""The transfers of HttpClient: processes exported and imported whole, as lines of JSON, and removed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from progressor.archive.pages import ExportPage, ImportOutcome
 from progressor.archive.records import PlaceRecord, WholeProcess, read_line, write_line
 from progressor.archive.wholes import read_wholes
+from progressor.client.results import Removal, RemovalPage
 from progressor.errors import InvalidRequest
-from progressor.handlers.codec import encode_json, json_object
+from progressor.http.client.requests import metadata_in_query
 from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
 from progressor.inputs import check_namespace
 from progressor.model import Metadata
 
+_REMOVALS = TypeAdapter(list[Removal])
+
 
 class TransferMethods:
-    """The methods of HttpClient that move processes whole; the token needs the scope admin."""
+    """The methods of HttpClient that move processes whole, or remove many."""
 
     _line: RetryingTransport
 
@@ -31,16 +36,17 @@ class TransferMethods:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> ExportPage:
-        """Return a page of whole processes, as Client.export_processes; 20 by default."""
-        plain = None if metadata is None else encode_json(json_object(metadata, field="metadata"))
-        asked: dict[str, Any] = {
-            "process_id": process_id,
-            "metadata": None if plain is None else plain.decode(),
-            "status": status,
-            "limit": limit,
-            "cursor": cursor,
-        }
-        params = {name: value for name, value in asked.items() if value is not None}
+        """Return a page of whole processes, as Client.export_processes; 20 by default.
+
+        The token needs the scope admin.
+        """
+        params = _given(
+            process_id=process_id,
+            metadata=metadata_in_query(metadata),
+            status=status,
+            limit=limit,
+            cursor=cursor,
+        )
         url = f"/v1/namespaces/{check_namespace(namespace)}/export"
         answer = await self._line.send("GET", url, params=params)
         lines = answer.content.splitlines()
@@ -51,7 +57,7 @@ class TransferMethods:
     async def import_processes(self, processes: Sequence[WholeProcess]) -> list[ImportOutcome]:
         """Write whole processes in one transaction, and return what came of each, as Client does.
 
-        They are of one namespace, or InvalidRequest is raised.
+        They are of one namespace, or InvalidRequest is raised. The token needs the scope admin.
         """
         names = sorted({each.process.namespace for each in processes})
         if len(names) != 1:
@@ -61,3 +67,32 @@ class TransferMethods:
         url = f"/v1/namespaces/{names[0]}/import"
         answer = await self._line.send("POST", url, content=content, headers=said)
         return [ImportOutcome(each) for each in answer.json()["outcomes"]]
+
+    async def remove_processes(
+        self,
+        namespace: str,
+        *,
+        metadata: Metadata | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        dry_run: bool = False,
+    ) -> RemovalPage:
+        """Remove the next processes that match, and return a receipt of each, as Client.remove_processes.
+
+        It is sent once. The token needs the scopes processes:remove and processes:read.
+        """
+        params = _given(
+            metadata=metadata_in_query(metadata),
+            status=status,
+            limit=limit,
+            cursor=cursor,
+            dry_run="true" if dry_run else None,
+        )
+        url = f"/v1/namespaces/{check_namespace(namespace)}/processes"
+        page = (await self._line.once("DELETE", url, params=params)).json()
+        return RemovalPage(_REMOVALS.validate_python(page["removals"]), page["cursor"])
+
+
+def _given(**asked: str | int | None) -> dict[str, Any]:
+    return {name: value for name, value in asked.items() if value is not None}

@@ -28,6 +28,7 @@ from starlette.requests import Request
 from progressor.errors import InvalidRequest
 from progressor.errors.wordings import fault_text
 from progressor.http.server.problems import Refusal
+from progressor.http.wire.headers import JSON
 from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import TABLE
 from progressor.inputs import (
@@ -71,6 +72,13 @@ def _timer_name(segment: str) -> str:
     return "" if name == DEFAULT_TIMER else check_timer(name)
 
 
+MetadataFilter = Annotated[
+    str | None,
+    Field(
+        description="A JSON object; processes whose metadata contain all of it.",
+        json_schema_extra={"contentMediaType": JSON},
+    ),
+]
 # The patterns are for the document alone; the text that a segment stands for is checked elsewhere.
 NamespaceName = Annotated[
     str,

@@ -17,7 +17,7 @@ from progressor.acts import AuditEntry
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview
 from progressor.calendars import Rule, json_of
 from progressor.client.failure_groups import FailureGroup
-from progressor.client.results import FeedEvent, ProcessChange, Published, TraceEntry
+from progressor.client.results import FeedEvent, ProcessChange, Published, Removal, TraceEntry
 from progressor.handlers.process import Process
 from progressor.http.wire.members import IN_BASE64, members_for
 from progressor.model import Event, ProcessStatus, Timer
@@ -239,12 +239,20 @@ GroupBody = body_of(
 )
 PreviewBody = body_of(BulkPreview, "PreviewBody")
 AuditEntryBody = body_of(AuditEntry, "AuditEntryBody")
+RemovalBody = body_of(Removal, "RemovalBody")
 
 
 class ImportedBody(Body):
     """The outcome of an import: of each process whether it is written, or was there already."""
 
     outcomes: list[Literal["imported", "taken"]]
+
+
+class RemovalsBody(Body):
+    """The receipts of a page of removals; `cursor` goes on behind it, null at the end."""
+
+    removals: list[RemovalBody]  # type: ignore[valid-type] # a model that is made
+    cursor: str | None
 
 
 class AuditBody(Body):

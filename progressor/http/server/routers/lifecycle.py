@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from starlette.responses import Response
 
 from progressor.errors import InvalidRequest
+from progressor.handlers.codec import decode
 from progressor.http.server import bodies, request_body
 from progressor.http.server.api_request import ApiRequest
+from progressor.http.server.auth.scopes import require
 from progressor.http.server.bodies import ImportBody, ImportedEvent
 from progressor.http.server.openapi.operations import CREATES, NOTHING, takes
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import NamespaceName, ProcessId
+from progressor.http.server.parameters import MetadataFilter, NamespaceName, ProcessId
+from progressor.http.wire.models import RemovalsBody, plain
 from progressor.http.wire.paths import PROCESS, process_url
+from progressor.model import ProcessStatus
 from progressor.rights import Scope
+from progressor.storage import MOST_ITEMS
 
 routes = Routes()
 
@@ -89,3 +95,37 @@ async def remove(request: ApiRequest, namespace: NamespaceName, process_id: Proc
     """Remove it now, whatever it does; callers who wait for it are answered that it is gone."""
     await request.server.client.remove(namespace, process_id)
     return Response(status_code=204)
+
+
+@routes.add(
+    "DELETE",
+    "/v1/namespaces/{namespace}/processes",
+    "Remove a page of the processes that match, with all that they have",
+    scope=Scope.PROCESSES_REMOVE,
+    answers={200: ("A receipt of each.", RemovalsBody)},
+)
+async def remove_matching(
+    request: ApiRequest,
+    namespace: NamespaceName,
+    metadata: MetadataFilter = None,
+    status: ProcessStatus | None = None,
+    limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 100,
+    cursor: Annotated[str | None, Field(description="The cursor that the page before returned.")] = None,
+    dry_run: Annotated[bool, Field(description="Only say which.")] = False,
+) -> Response:
+    """Remove them as one is removed, the oldest first; `metadata` or `status` says which.
+
+    The receipts name processes, which needs the scope `processes:read`. A page whose answer was lost may be
+    asked for again: it removes what is left, and the audit has the others.
+    """
+    require(request.caller, Scope.PROCESSES_READ, namespace)
+    page = await request.server.client.remove_processes(
+        namespace,
+        metadata=decode(None if metadata is None else metadata.encode(), field="metadata"),
+        status=status,
+        limit=limit,
+        cursor=cursor,
+        dry_run=dry_run,
+    )
+    shown = (plain(each) for each in page.removals)
+    return bodies.Listed("removals", shown, {"cursor": page.cursor})

@@ -30,10 +30,16 @@ from progressor.http.server.openapi.operations import (
     WAITS_FOR_INIT,
 )
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import Fingerprint, NamespaceName, ProcessId, TaskId, text_schema
+from progressor.http.server.parameters import (
+    Fingerprint,
+    MetadataFilter,
+    NamespaceName,
+    ProcessId,
+    TaskId,
+    text_schema,
+)
 from progressor.http.server.preconditions import tagged
 from progressor.http.server.routers.requests import still_under_way
-from progressor.http.wire import headers
 from progressor.http.wire.models import (
     AcceptedBody,
     EventsBody,
@@ -256,13 +262,7 @@ async def search(
     request: ApiRequest,
     namespace: Annotated[str | None, Field(json_schema_extra=text_schema(NAMESPACE_PATTERN))] = None,
     status: ProcessStatus | None = None,
-    metadata: Annotated[
-        str | None,
-        Field(
-            description="A JSON object; metadata that contain all of it match.",
-            json_schema_extra={"contentMediaType": headers.JSON},
-        ),
-    ] = None,
+    metadata: MetadataFilter = None,
     timer: Annotated[
         str | None,
         Field(

@@ -19,7 +19,7 @@ from progressor.http.server import bodies, request_body
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import NamespaceName
+from progressor.http.server.parameters import MetadataFilter, NamespaceName
 from progressor.http.server.request_headers import media_type_of
 from progressor.http.wire import headers
 from progressor.http.wire.models import ImportedBody
@@ -31,14 +31,6 @@ from progressor.storage import MOST_ITEMS
 routes = Routes()
 
 _LINES = {headers.LINES: {"schema": {"type": "string"}}}
-
-Metadata = Annotated[
-    str | None,
-    Field(
-        description="A JSON object; processes whose metadata contain all of it.",
-        json_schema_extra={"contentMediaType": headers.JSON},
-    ),
-]
 
 
 @routes.add(
@@ -52,7 +44,7 @@ async def export(
     request: ApiRequest,
     namespace: NamespaceName,
     process_id: Annotated[str | None, Field(min_length=1, max_length=MAX_ID_LENGTH)] = None,
-    metadata: Metadata = None,
+    metadata: MetadataFilter = None,
     status: ProcessStatus | None = None,
     limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20,
     cursor: Annotated[str | None, Field(description="That of the last line of the page before.")] = None,
