@@ -172,7 +172,10 @@ def _of_receipt(receipt: str | None, namespace: str) -> Iterator[str]:
         text = sys.stdin.read() if receipt == "-" else Path(receipt).read_text(encoding="utf-8")
         lines: list[Any] = [json.loads(line) for line in text.splitlines()]
         yield from [
-            each["process_id"] for each in lines if each["namespace"] == namespace and not each.get("error")
+            each["process_id"]
+            for each in lines
+            # What was not removed has no time of it.
+            if each["namespace"] == namespace and each.get("removed_at", True)
         ]
     except OSError as error:
         raise typer.BadParameter(f"it cannot be read: {error}", param_hint="--receipt") from None

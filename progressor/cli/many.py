@@ -1,23 +1,25 @@
 """The command remove: of one process, or of all that match.
 
 Rule: it goes through the processes in the order of their creation, so that a command that was stopped can
-be repeated. What is removed is gone; a receipt of it is printed as it happens.
+be repeated. What is removed is gone; its receipt is printed at the end of its page, also after Ctrl-C.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, NamedTuple
 
 import typer
+from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from progressor.cli.change import print_answer
 from progressor.cli.options import ACTING, AsJson, NamespaceName, Yes, confirm, with_settings
-from progressor.cli.output import print_json, stderr, stdout
+from progressor.cli.output import print_json, stderr, stdout, warning
 from progressor.cli.question import ask
 from progressor.cli.statuses import status_option
-from progressor.cli.values import read_object
+from progressor.cli.values import read_filter
 from progressor.client.client import Client
 from progressor.client.results import Removal
 from progressor.deployment.settings import Settings
@@ -31,11 +33,11 @@ MaybeProcess = Annotated[
     str | None, typer.Argument(metavar="[PROCESS_ID]", show_default=False, help="Only this process.")
 ]
 WithMetadata = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--metadata",
         show_default=False,
-        help="key=value or a JSON object: those whose metadata has it.",
+        help="key=value or a JSON object: those whose metadata has it; repeat it for more.",
     ),
 ]
 OfStatus = Annotated[
@@ -55,14 +57,24 @@ class _Wanted(NamedTuple):
         """Remove them, or only look; yield their receipts, page by page."""
         cursor = None
         while True:
-            page = await client.remove_processes(
-                self.namespace,
-                status=self.status,
-                metadata=self.metadata,
-                cursor=cursor,
-                dry_run=dry_run,
+            removing = asyncio.create_task(
+                client.remove_processes(
+                    self.namespace,
+                    status=self.status,
+                    metadata=self.metadata,
+                    cursor=cursor,
+                    dry_run=dry_run,
+                )
             )
+            stopped = None
+            try:
+                page = await asyncio.shield(removing)
+            except asyncio.CancelledError as error:
+                # Ctrl-C: the page comes to its end; a second one ends the command at once.
+                stopped, page = error, await removing
             yield page.removals
+            if stopped is not None:
+                raise stopped
             if (cursor := page.cursor) is None:
                 return
 
@@ -87,22 +99,29 @@ def remove(
         raise typer.BadParameter("name one, or say which: --metadata, --status", param_hint="PROCESS_ID")
     if process_id is not None and (metadata is not None or status is not None):
         raise typer.BadParameter("it is for many processes: leave out PROCESS_ID", param_hint="--metadata")
-    wanted = _Wanted(namespace, process_id, read_object(metadata, "--metadata"), status)
+    wanted = _Wanted(namespace, process_id, read_filter(metadata, "--metadata"), status)
     if dry_run:
-        _show(ask(settings, lambda client: _look(client, wanted)), machine=json)
+        found = ask(settings, lambda client: _look(client, wanted))
+        if json:
+            print_json(found._asdict(), machine=True)
+        else:
+            _show(found, stdout())
     elif process_id is not None:
         confirm(f"Delete {visible(namespace)}/{visible(process_id)} with its whole history?", yes=yes)
         ask(settings, lambda client: client.remove(namespace, process_id))
         print_answer(None, f"removed {namespace}/{process_id}", machine=json)
     else:
         if not yes:
-            _show(ask(settings, lambda client: _look(client, wanted)), machine=False)
+            # Beside the receipts, which may go into a file.
+            _show(ask(settings, lambda client: _look(client, wanted)), stderr() if json else stdout())
         confirm(f"Delete these processes of {visible(namespace)} with their whole histories?", yes=yes)
         done = ask(settings, lambda client: _remove(client, wanted, quiet=json))
         if not json:
             many = f"removed {done.processes:,} processes of {namespace}, with {done.events:,} events"
             stdout().print(visible(many), soft_wrap=True)
         if done.failed:
+            where = "in its receipt" if json else "above"
+            warning(f"not removed: {done.failed:,} processes; the error of each is {where}")
             raise typer.Exit(1)
 
 
@@ -126,15 +145,12 @@ async def _look(client: Client, wanted: _Wanted) -> _Match:
     return _Match(processes, events, examples)
 
 
-def _show(found: _Match, *, machine: bool) -> None:
-    if machine:
-        print_json(found._asdict(), machine=True)
-        return
-    stdout().print(f"{found.processes:,} processes match, with {found.events:,} events", soft_wrap=True)
+def _show(found: _Match, console: Console) -> None:
+    console.print(f"{found.processes:,} processes match, with {found.events:,} events", soft_wrap=True)
     for each in found.examples:
-        stdout().print(visible(f"  {each}"), soft_wrap=True)
+        console.print(visible(f"  {each}"), soft_wrap=True)
     if found.processes > len(found.examples):
-        stdout().print("  …")
+        console.print("  …")
 
 
 class _Done(NamedTuple):

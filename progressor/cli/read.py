@@ -11,7 +11,7 @@ from progressor.cli.options import ASKING, AsJson, NamespaceName, ProcessId, Tim
 from progressor.cli.output import note, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.statuses import status_option
-from progressor.cli.values import read_duration, read_moment, read_object
+from progressor.cli.values import read_duration, read_filter, read_moment
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.handlers.process import Process
@@ -119,8 +119,10 @@ def search(
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
     status: Annotated[str | None, status_option("--status", "-s")] = None,
     metadata: Annotated[
-        str | None,
-        typer.Option(help="key=value or a JSON object: only processes whose metadata has it."),
+        list[str] | None,
+        typer.Option(
+            help="key=value or a JSON object: only processes whose metadata has it; repeat it for more.",
+        ),
     ] = None,
     timer: Annotated[
         str | None,
@@ -138,7 +140,7 @@ def search(
     settings: Settings,
 ) -> None:
     """List processes, by namespace and creation; with overdue timers by namespace and due time."""
-    wanted = read_object(metadata, "--metadata")
+    wanted = read_filter(metadata, "--metadata")
     since = read_moment(created_after, "--created-after")
     until = read_moment(created_before, "--created-before")
     page = ask(

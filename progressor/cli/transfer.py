@@ -34,7 +34,7 @@ from progressor.cli.many import MaybeProcess, OfStatus, WithMetadata
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
 from progressor.cli.output import note, print_json, stderr
 from progressor.cli.question import ask
-from progressor.cli.values import read_object
+from progressor.cli.values import read_filter
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
@@ -75,7 +75,7 @@ def export(
         raise typer.BadParameter("it is for many processes: leave out PROCESS_ID", param_hint="--metadata")
     wanted = {
         "process_id": process_id,
-        "metadata": read_object(metadata, "--metadata"),
+        "metadata": read_filter(metadata, "--metadata"),
         "status": status,
     }
 

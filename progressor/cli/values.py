@@ -66,6 +66,22 @@ def _finite(text: str) -> float:
     return number
 
 
+def read_filter(texts: list[str] | None, hint: str) -> dict[str, Any] | None:
+    """Return what all of these texts ask for, each as `read_object` takes it; None without any.
+
+    BadParameter if two ask for one key.
+    """
+    if not texts:
+        return None
+    whole: dict[str, Any] = {}
+    for text in texts:
+        asked = read_object(text, hint) or {}
+        if twice := sorted(whole.keys() & asked.keys()):
+            raise typer.BadParameter(f"{twice[0]} is given twice", param_hint=hint)
+        whole.update(asked)
+    return whole
+
+
 def read_object(text: str | None, hint: str) -> dict[str, Any] | None:
     """Return the value of JSON text as `read_json` does, or of `key=value`, a JSON value or a bare text.
 

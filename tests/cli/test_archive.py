@@ -62,7 +62,13 @@ def test_nothing_to_verify_is_no_success(ask: Ask, place: Path) -> None:
 def test_processes_are_removed(ask: Ask, place: Path, tmp_path: Path) -> None:
     """Looked at, then by a receipt; what is told is how many records, and a repetition finds none."""
     receipt = tmp_path / "receipt.ndjson"
-    lines = [{"namespace": NS, "process_id": "p1"}, {"namespace": "other", "process_id": "p2"}]
+    left = {
+        "namespace": NS,
+        "process_id": "p3",
+        "removed_at": None,
+        "error": "a table of yours points to it",
+    }
+    lines = [{"namespace": NS, "process_id": "p1"}, {"namespace": "other", "process_id": "p2"}, left]
     receipt.write_text("\n".join(map(json.dumps, lines)) + "\n")
     of = ("archive", "remove", NS, "--archive", str(place), "--receipt", str(receipt))
     look = ask(*of, "--dry-run", "--json")

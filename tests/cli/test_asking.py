@@ -290,6 +290,8 @@ def test_what_matches_is_exported_and_removed(ask: Ask, order: str) -> None:
     assert gone == f"removed 1 processes of {NS}, with 1 events\n"
     assert ask("remove", NS).status == 2
     assert ask("remove", NS, "x", "--metadata", mine).status == 2
+    for empty in ("{}", "null"):
+        assert ask("remove", NS, "--metadata", empty, "--status", "running", "--dry-run").status == 2
 
 
 def test_get_for_people(ask: Ask, placed: str) -> None:

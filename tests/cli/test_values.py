@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from progressor.cli.values import read_object
+from progressor.cli.values import read_filter, read_object
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,15 @@ def test_what_is_no_object_is_refused(text: str) -> None:
     """Also a pair whose key needs JSON to be written."""
     with pytest.raises(typer.BadParameter):
         read_object(text, "--metadata")
+
+
+def test_a_filter_is_all_that_is_given() -> None:
+    """A repeated option adds to the first, and never takes its place."""
+    assert read_filter(["customer=17", '{"country": "de"}'], "--metadata") == {
+        "customer": 17,
+        "country": "de",
+    }
+    assert read_filter([], "--metadata") is None
+    assert read_filter(["null"], "--metadata") == {}
+    with pytest.raises(typer.BadParameter, match="customer is given twice"):
+        read_filter(["customer=17", "customer=18"], "--metadata")

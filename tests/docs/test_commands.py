@@ -34,7 +34,7 @@ from tests.support import age
 
 _HOW_TO = ROOT / "docs/how-to"
 # A command, and where its output goes.
-_COMMAND = re.compile(r"progressor (?P<args>.*?)( (?P<rest>[|>] .*))?")
+_COMMAND = re.compile(r"progressor (?P<args>.*?)( (?P<rest>(\||>>?) .*))?")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NUMBER = re.compile(r"(about )?[\d,.:-]*\d")
 

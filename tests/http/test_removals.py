@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import httpx
 import pytest
 
-from progressor import Client, Engine, InvalidRequest, Namespace, NamespaceNotFound, Process
+from progressor import (
+    Client,
+    Engine,
+    InvalidRequest,
+    Namespace,
+    NamespaceNotFound,
+    Process,
+    StorageUnavailable,
+)
 from progressor.client.results import Removal
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
@@ -83,7 +91,8 @@ async def test_those_that_match_are_removed_page_by_page(client: Remover) -> Non
 
 async def test_a_filter_is_needed(client: Remover) -> None:
     """An empty one, a wrong one, and a namespace that nobody knows remove nothing."""
-    for wrong in ({}, {"metadata": {}}, {"status": "asleep"}, {"status": "error", "cursor": "x"}):
+    empty = {"metadata": {}, "status": "running"}
+    for wrong in ({}, {"metadata": {}}, empty, {"status": "asleep"}, {"status": "error", "cursor": "x"}):
         with pytest.raises(InvalidRequest):
             await client.remove_processes(NS, **wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest):
@@ -105,6 +114,60 @@ async def test_what_postgresql_refuses_stays(client: Remover, tables: Tables) ->
     assert "notes_process_no_fkey" in str(refused.error)
     assert await left(client) == ["p1", "other"]
     tables.execute("DROP TABLE notes")
+
+
+async def test_over_http_nothing_is_overlooked(engine: Engine) -> None:
+    """A filter that is null, and a body, which may say more than the query, remove nothing."""
+    transport = httpx.ASGITransport(make_app(engine.client, access=OpenAccess()))
+    async with httpx.AsyncClient(base_url="http://api", transport=transport) as http:
+        url = f"/v1/namespaces/{NS}/processes?status=running"
+        null = await http.delete(f"{url}&metadata=null")
+        assert (null.status_code, null.json()["field"]) == (400, "metadata")
+        body = await http.request("DELETE", url, json={"dry_run": True})
+        assert (body.status_code, body.json()["field"]) == (400, "body")
+    assert len(await left(engine.client)) == 4
+
+
+def failing(client: Client, monkeypatch: pytest.MonkeyPatch, names: Collection[str]) -> list[str]:
+    """Have PostgreSQL not do the removals of these processes in time; return all that are tried."""
+    storage, tried = client._node.storage, list[str]()
+    remove = storage.remove
+
+    async def removed(namespace: str, process_id: str, *args: Any, **how: Any) -> Any:
+        tried.append(process_id)
+        if process_id in names:
+            raise StorageUnavailable("not now")
+        return await remove(namespace, process_id, *args, **how)
+
+    monkeypatch.setattr(storage, "remove", removed)
+    return tried
+
+
+async def test_one_that_is_locked_takes_no_receipts(
+    client: Remover, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are removed, and have their receipts; its own says why it is there still."""
+    failing(engine.client, monkeypatch, {"p1"})
+    page = await client.remove_processes(NS, metadata=MINE)
+    assert [each.error for each in page.removals] == [None, "not now", None]
+    assert await left(client) == ["p1", "other"]
+    with pytest.raises(StorageUnavailable):
+        await engine.client.remove_processes(NS, metadata=MINE)
+
+
+async def test_an_outage_takes_no_receipts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was removed before has its receipts, and what comes later on the page is not tried."""
+    client, names = engine.client, [f"n{n:02}" for n in range(40)]
+    for name in names:
+        await client.start(NS, name, metadata={"customer": 19})
+    tried = failing(client, monkeypatch, names[16:])
+    page = await client.remove_processes(NS, metadata={"customer": 19})
+    assert [each.process_id for each in page.removals] == names
+    assert [each.removed_at is not None for each in page.removals] == [True] * 16 + [False] * 24
+    assert {each.error for each in page.removals[16:]} == {"not now"}
+    assert sorted(tried) == names[:32]
+    with pytest.raises(StorageUnavailable):
+        await client.remove_processes(NS, metadata={"customer": 19})
 
 
 async def test_what_is_started_meanwhile_stays(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from progressor.acts import AuditVerb
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.reader import Reader
 from progressor.client.results import Removal, RemovalPage
-from progressor.errors import InvalidRequest, process_not_found
+from progressor.errors import InvalidRequest, StorageUnavailable, process_not_found
 from progressor.inputs import check_namespace, check_text
 from progressor.model import Life, Metadata, Snapshot
 from progressor.node.node import Node
@@ -57,13 +57,16 @@ class Removing:
         """Remove the next processes that match, as `remove` does; return a receipt of each, and a cursor.
 
         They go in the order of their creation, at most `limit`, 100 by default, up to 1,000. With `dry_run`
-        none is removed. What PostgreSQL refuses to delete stays, and its receipt has the error.
+        none is removed. What PostgreSQL refuses to delete, or cannot delete in time, stays, and its receipt
+        has the error.
 
-        Raise InvalidRequest without a filter (`metadata` that is not empty, or `status`), and for a bad
-        filter or cursor; NamespaceNotFound; and StorageUnavailable: the audit has what was removed by then.
+        Raise InvalidRequest without a filter, for empty `metadata`, which all processes have, and for a bad
+        filter or cursor; NamespaceNotFound; and StorageUnavailable if PostgreSQL removes none of the page.
         """
-        if not metadata and status is None:
+        if metadata is None and status is None:
             raise InvalidRequest("say which processes: metadata, or status", field="metadata")
+        if metadata == {}:
+            raise InvalidRequest("metadata must not be empty: all processes have it", field="metadata")
         found, following = await self.reader.search(
             namespace=check_namespace(namespace),
             namespaces=None,
@@ -78,26 +81,44 @@ class Removing:
         )
         if dry_run:
             return RemovalPage([_receipt(each) for each in found], following)
+        return RemovalPage(await self._removals(found), following)
+
+    async def _removals(self, found: list[Snapshot]) -> list[Removal]:
+        """Remove processes as they were found; return the receipts of all but those that went before.
+
+        Raise StorageUnavailable if PostgreSQL removes none of them.
+        """
         receipts: list[Removal] = []
         for place in range(0, len(found), _AT_ONCE):
             some = found[place : place + _AT_ONCE]
             # Each comes to its end, also if another one fails.
             ends = await asyncio.gather(*map(self._removal, some), return_exceptions=True)
-            for end in ends:
-                if isinstance(end, BaseException):
-                    raise end
-                receipts += end
-        return RemovalPage(receipts, following)
+            failures = [end for end in ends if isinstance(end, StorageUnavailable)]
+            for process, end in zip(some, ends, strict=True):
+                match end:
+                    case StorageUnavailable():
+                        receipts.append(_receipt(process, error=str(end)))
+                    case BaseException():
+                        raise end
+                    case Removal():
+                        receipts.append(end)
+            if len(failures) == len(some):
+                # An outage: the others are not tried, and what was removed before gets its receipts.
+                if not any(each.removed_at for each in receipts):
+                    raise failures[0]
+                untried = found[place + _AT_ONCE :]
+                return receipts + [_receipt(each, error=str(failures[0])) for each in untried]
+        return receipts
 
-    async def _removal(self, process: Snapshot) -> list[Removal]:
-        """Remove a process as it was found; return its receipt, none if somebody else was faster."""
+    async def _removal(self, process: Snapshot) -> Removal | None:
+        """Remove a process as it was found; return its receipt, None if somebody else was faster."""
         try:
             if not await self._remove(process.namespace, process.process_id, process.life):
-                return []
+                return None
         except InvalidRequest as error:
-            return [_receipt(process, error=str(error))]
+            return _receipt(process, error=str(error))
         clock = self._node.clock
-        return [_receipt(process, removed_at=datetime.now(UTC) if clock is None else clock())]
+        return _receipt(process, removed_at=datetime.now(UTC) if clock is None else clock())
 
     async def _remove(self, namespace: str, process_id: str, life: Life | None) -> bool:
         """Remove a process, this life of it or the one that there is; return whether there was one."""

@@ -119,9 +119,14 @@ async def remove_matching(
     asked for again: it removes what is left, and the audit has the others.
     """
     require(request.caller, Scope.PROCESSES_READ, namespace)
+    if (await request_body.read_body(request)).strip():
+        # A filter or a dry_run in it would be overlooked.
+        raise InvalidRequest("there must be no body: the query says which", field="body")
+    given = None if metadata is None else decode(metadata.encode(), field="metadata")
     page = await request.server.client.remove_processes(
         namespace,
-        metadata=decode(None if metadata is None else metadata.encode(), field="metadata"),
+        # `null` is no filter, and says of none that it be left out.
+        metadata={} if given is None and metadata is not None else given,
         status=status,
         limit=limit,
         cursor=cursor,
