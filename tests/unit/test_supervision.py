@@ -187,6 +187,7 @@ _OWNERS = {
     "deployment.log_writer": "what it fails with, it cannot log; it counts the line as dropped",
     "sinks.webhook": "requests of one batch: `send` awaits them, and raises what they did",
     "cli.runner": "ends with the OS process, which it is there to end",
+    "cli.many": "a page of removals: the command awaits its end, also after Ctrl-C",
 }
 _STARTS = {"StepTask", "create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}
 
