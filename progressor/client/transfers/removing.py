@@ -63,12 +63,13 @@ class Removing:
         Raise InvalidRequest without a filter, for empty `metadata`, which all processes have, and for a bad
         filter or cursor; NamespaceNotFound; and StorageUnavailable if PostgreSQL removes none of the page.
         """
+        check_namespace(namespace)
         if metadata is None and status is None:
             raise InvalidRequest("say which processes: metadata, or status", field="metadata")
         if metadata == {}:
             raise InvalidRequest("metadata must not be empty: all processes have it", field="metadata")
         found, following = await self.reader.search(
-            namespace=check_namespace(namespace),
+            namespace=namespace,
             namespaces=None,
             status=status,
             metadata=metadata,
