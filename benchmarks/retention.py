@@ -1,7 +1,8 @@
 """`python -m benchmarks.retention beside` and `… year`: what retention costs, and whether tables stay flat.
 
 `beside`: old tasks and events by the million, written by PostgreSQL itself, are deleted by a walker of its
-own OS process, beside a full load of calls. The walker is on and off in turn, in windows of equal length.
+own OS process, beside a full load of calls. The walker is on and off in turn, in windows of equal length:
+short ones and many of them, because a machine that others share drifts by a tenth within a minute.
 `year`: a year of constant load in simulated time, with walks each day, and the sizes of the tables.
 Rule: a pair of windows is compared with itself, and what is told are medians, with those of the ratios.
 """
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import signal
 import statistics
 import sys
 import tempfile
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -29,8 +32,8 @@ from progressor.bench.databases import runner
 from progressor.bench.flows import Names
 from progressor.bench.measure import ClosedLoop, Figures, Meter, Window
 from progressor.deployment.settings import Settings
-from progressor.deployment.standalone import Standalone, retention_sweeper_apart
 from progressor.embedded import EmbeddedPostgres
+from progressor.services.retention_sweeper import RetentionSweeper
 from progressor.storage import SessionPool, Storage, migrations
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -39,6 +42,11 @@ _DAY = timedelta(days=1)
 # Of each old process.
 _TASKS = 1000
 _CLIENTS = 32
+# Seconds, before each window.
+_WARMUP = 0.5
+_PATIENCE = timedelta(seconds=30)
+# What tells the walker to walk, or to rest once its round has ended.
+_GO, _REST = signal.SIGUSR1, signal.SIGUSR2
 # Milliseconds; a session that waits for a lock for longer is a line in the log of the server.
 _LONG_WAIT = 50
 _WAITED = "still waiting for"
@@ -103,32 +111,36 @@ async def beside(options: argparse.Namespace) -> None:
         load(dsn, processes)
         print(f"{processes * _TASKS:,} old tasks and as many events of {processes:,} processes", flush=True)
         found: dict[str, list[Figures]] = {"on": [], "off": []}
-        async with Engine(dsn, [flows.entity()], zombie_collector=False) as engine:
+        async with (
+            Engine(dsn, [flows.entity()], zombie_collector=False) as engine,
+            walker(dsn, options.rate) as walking,
+        ):
             await engine.client.set_retention(_OLD, Retention(tasks=30 * _DAY, events=10))
             for number in range(options.pairs):
                 # Forth and back: what drifts counts for both.
                 for state in ("on", "off") if number % 2 else ("off", "on"):
-                    figures = await window(engine, dsn, home, options, walks=state == "on")
+                    walking.send_signal(_GO if state == "on" else _REST)
+                    figures = await window(engine, dsn, home, options, walking.pid)
                     found[state].append(figures)
                     print(f"{state}: {shown(figures)}", flush=True)
             if options.until_gone:
-                await until_gone(engine, dsn, home, options)
+                walking.send_signal(_GO)
+                await until_gone(engine, dsn, home, options, walking.pid)
     if options.pairs:
         tell(found)
 
 
-async def until_gone(engine: Engine, dsn: str, home: Path, options: argparse.Namespace) -> None:
-    """Let one walker delete all that is left, beside the load; tell each window, and the whole."""
+async def until_gone(engine: Engine, dsn: str, home: Path, options: argparse.Namespace, pid: int) -> None:
+    """Let the walker delete all that is left, beside the load; tell each window, and the whole."""
     clock, before, windows = asyncio.get_running_loop().time, await deleted(engine.client), list[Figures]()
     began = clock()
-    async with walking(dsn, options.rate) as pid:
-        while not windows or windows[-1]["deleted_a_second"]:
-            figures = await beside_walker(engine, dsn, home, options, pid)
-            print(f"{clock() - began:,.0f} s: {shown(figures)}", flush=True)
-            windows.append(figures)
-            ended, gone = clock(), await deleted(engine.client) - before
+    while not windows or windows[-1]["deleted_a_second"]:
+        figures = await window(engine, dsn, home, options, pid)
+        print(f"{clock() - began:,.0f} s: {shown(figures)}", flush=True)
+        windows.append(figures)
+        ended, gone = clock(), await deleted(engine.client) - before
     # In the last window nothing was left.
-    seconds = ended - began - (options.seconds + 1.0)
+    seconds = ended - began - (options.seconds + _WARMUP)
     print(f"\n{gone:,} rows deleted in {seconds:,.0f} s: {gone / seconds:,.0f} a second", flush=True)
     for name, text in _TOLD.items():
         found = [each.get(name, 0.0) for each in windows[:-1]]
@@ -146,18 +158,8 @@ def load(dsn: str, processes: int) -> None:
     rows.settle(run)
 
 
-async def window(
-    engine: Engine, dsn: str, home: Path, options: argparse.Namespace, *, walks: bool
-) -> Figures:
-    """One window of calls: rate, latencies and CPU of a call; and what the walker did meanwhile."""
-    async with walking(dsn, options.rate) if walks else nobody() as pid:
-        return await beside_walker(engine, dsn, home, options, pid)
-
-
-async def beside_walker(
-    engine: Engine, dsn: str, home: Path, options: argparse.Namespace, pid: int
-) -> Figures:
-    """One window of calls beside the walker of this pid; 0 is none."""
+async def window(engine: Engine, dsn: str, home: Path, options: argparse.Namespace, pid: int) -> Figures:
+    """One window of calls: rate, latencies and CPU of a call; and what the walker of this pid did."""
     ids = [f"live-{number}" for number in range(_CLIENTS)]
     for each in ids:
         with contextlib.suppress(Exception):
@@ -166,12 +168,11 @@ async def beside_walker(
     async def act(number: int) -> None:
         await engine.client.call(flows.ENTITY, ids[number], "add", {})
 
-    before, began = await deleted(engine.client), cpu(pid) if pid else 0.0
-    waits = long_waits(home)
-    figures = await ClosedLoop(_CLIENTS, act).run(Meter(dsn), Window(options.seconds))
-    seconds = options.seconds + 1.0  # with the warm-up
+    before, began, waits = await deleted(engine.client), cpu(pid), long_waits(home)
+    figures = await ClosedLoop(_CLIENTS, act).run(Meter(dsn), Window(options.seconds, _WARMUP))
+    seconds = options.seconds + _WARMUP
     figures["deleted_a_second"] = (await deleted(engine.client) - before) / seconds
-    figures["walker_cpu_percent"] = 100 * ((cpu(pid) if pid else 0.0) - began) / seconds
+    figures["walker_cpu_percent"] = 100 * (cpu(pid) - began) / seconds
     figures["waits_longer_than_50_ms"] = float(long_waits(home) - waits)
     return figures
 
@@ -189,8 +190,8 @@ def long_waits(home: Path) -> int:
 
 
 @asynccontextmanager
-async def walking(dsn: str, rate: float) -> AsyncIterator[int]:
-    """A walker in an OS process of its own, once it works: its pid."""
+async def walker(dsn: str, rate: float) -> AsyncIterator[Process]:
+    """A walker in an OS process of its own, which rests until it gets the signal to go."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.retention", "walk", dsn, str(rate)),
         cwd=_ROOT,
@@ -200,23 +201,24 @@ async def walking(dsn: str, rate: float) -> AsyncIterator[int]:
     try:
         if not await process.stdout.readline():
             raise RuntimeError("the walker did not start")
-        yield process.pid
+        yield process
     finally:
         process.kill()
         await process.wait()
 
 
-@asynccontextmanager
-async def nobody() -> AsyncIterator[int]:
-    """No walker."""
-    yield 0
-
-
 async def walk(dsn: str, rate: float) -> None:
     """Be the walker, until killed."""
-    async with Standalone(dsn, retention_sweeper_apart, retention_rate=rate):
-        print("walking", flush=True)
-        await asyncio.Event().wait()
+    going, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(_GO, going.set)
+    loop.add_signal_handler(_REST, going.clear)
+    pool = SessionPool(dsn, limit=2)
+    sweeper = RetentionSweeper(Storage(pool, patience=_PATIENCE), rate=rate, interval=_PATIENCE)
+    print("ready", flush=True)
+    while True:
+        await going.wait()
+        due_in = await sweeper.run_once()
+        await asyncio.sleep(1.0 if due_in is None else max(0.0, due_in.total_seconds()))
 
 
 _TOLD = {
@@ -264,7 +266,7 @@ async def year(options: argparse.Namespace) -> bool:
         print(f"{psycopg.connect(dsn).info.server_version // 10_000}, autovacuum {daemon}", flush=True)
         pool = SessionPool(dsn, limit=2)
         try:
-            sizes = await _days(dsn, Storage(pool, patience=timedelta(seconds=30)), options)
+            sizes = await _days(dsn, Storage(pool, patience=_PATIENCE), options)
         finally:
             await pool.close()
     if options.days < max(_SHOWN):
@@ -314,8 +316,8 @@ def main() -> int:
     near = commands.add_parser("beside", help="a walker beside a load of calls")
     near.add_argument("--tasks", type=int, default=10_000_000, help="old tasks, and as many events")
     near.add_argument("--rate", type=float, default=1000.0, help="rows that the walker deletes a second")
-    near.add_argument("--pairs", type=int, default=6, help="pairs of windows, on and off")
-    near.add_argument("--seconds", type=float, default=20.0, help="of a window")
+    near.add_argument("--pairs", type=int, default=60, help="pairs of windows, on and off")
+    near.add_argument("--seconds", type=float, default=3.0, help="of a window")
     near.add_argument("--until-gone", action="store_true", help="then delete all, in one run")
     whole = commands.add_parser("year", help="a year in simulated time")
     whole.add_argument("--days", type=int, default=365)

@@ -1364,6 +1364,25 @@ async def test_cost_of_a_walk(
     assert buffers <= 300
 
 
+@pytest.mark.parametrize(("rows", "reads", "most"), [(10, 2000, 21), (2000, 50, 50)])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_look_at_old_tasks(
+    dsn: str, hot: dict[str, Params], tables: Tables, rows: int, reads: int, most: int, analyzed: bool
+) -> None:
+    """It reads no further than to the last task that it may find: of two tasks one has ended."""
+    fill_one(tables)
+    tables.execute("DELETE FROM outbox")
+    tables.execute("DELETE FROM task_marks")
+    if analyzed:
+        tables.execute("ANALYZE")
+    at = f"'{T0 + LONG}'"
+    whole = {"process_no": "'{1}'", "corrupted_by": "'{NULL}'", "behind": "'{0}'", "bytes": "1000000"}
+    bounds = {"rows": str(rows), "reads": str(reads), "tasks_before": at, "keys_before": at}
+    read, buffers = await measured(dsn, "look_tasks", hot["look_tasks"], {**whole, **bounds})
+    assert max(read) <= most
+    assert buffers <= 8 * most
+
+
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
 async def test_cost_of_a_moment(dsn: str, hot: dict[str, Params], tables: Tables, analyzed: bool) -> None:
     """The place of a moment is found by halves."""

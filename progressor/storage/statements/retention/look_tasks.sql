@@ -1,7 +1,8 @@
 -- sweep, fifth: the tasks of these processes that have expired, in their order, each process from the number
 -- `behind` on: up to `reads` that are read, `rows` and `bytes` that have expired, but one at least. `is_cut`:
 -- there may be more behind `last_read` of the last process. Nothing is locked yet, so this may take its time.
-WITH its AS MATERIALIZED (
+-- Once it has found so many rows it reads no more: `rows_before` grows, which PostgreSQL knows (a run condition).
+WITH its AS (
     SELECT i.ord, i.process_no, t.task_id, t.bytes, t.has_expired
     FROM unnest(%(process_no)s::bigint[], %(corrupted_by)s::bigint[], %(behind)s::bigint[])
     WITH ORDINALITY AS i (process_no, corrupted_by, behind, ord)
@@ -46,13 +47,12 @@ WITH its AS MATERIALIZED (
 
 counted AS (
     SELECT
-        its.ord, its.process_no, its.task_id, its.has_expired,
+        its.ord, its.process_no, its.task_id, its.has_expired, its.bytes,
         count(*) FILTER (WHERE its.has_expired) OVER before AS rows_before,
         coalesce(sum(its.bytes) FILTER (WHERE its.has_expired) OVER before, 0) AS bytes_before
     FROM its
-    WINDOW before AS (
-        ORDER BY its.ord, its.task_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    )
+    -- In the order in which they are read: by process, then by task.
+    WINDOW before AS (ORDER BY its.ord ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 )
 
 SELECT
@@ -60,8 +60,9 @@ SELECT
     min(c.task_id) FILTER (WHERE c.has_expired) AS first_old,
     max(c.task_id) FILTER (WHERE c.has_expired) AS last_old,
     count(*) AS reads,
-    (SELECT count(*) FROM its) = %(reads)s::bigint
-    OR sum(count(*)) OVER () < (SELECT count(*) FROM its) AS is_cut
+    sum(count(*)) OVER () = %(reads)s::bigint
+    OR sum(count(*) FILTER (WHERE c.has_expired)) OVER () = %(rows)s::bigint
+    OR sum(sum(c.bytes) FILTER (WHERE c.has_expired)) OVER () >= %(bytes)s::bigint AS is_cut
 FROM counted AS c
 WHERE c.rows_before < %(rows)s::bigint AND c.bytes_before < %(bytes)s::bigint
 GROUP BY c.ord, c.process_no
