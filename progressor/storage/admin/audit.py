@@ -56,6 +56,15 @@ class Audited(Transactions):
 
         return await self._run(name, attempt, patience=self._patience)
 
+    async def _done(
+        self, name: str, params: Params, act: Act | None, deed: Deed, *, now: datetime | None = None
+    ) -> bool:
+        """Run one statement, whose act is done if it returns a row; return whether it was."""
+        results = await self._acted(
+            name, {name: params}, act, lambda found: deed if found[name] else None, now=now
+        )
+        return bool(results[name])
+
     async def audit(
         self,
         *,

@@ -168,11 +168,7 @@ class Bulks(Audited):
             # From here on every try is for this bulk.
             params = {"bulk_id": bulk_id, "idempotency_key": row["idempotency_key"], "now": now}
             deed = Deed(row["namespace"], subject=f"bulk {bulk_id}")
-
-            def stopped(found: Results, deed: Deed = deed) -> Deed | None:
-                return deed if found["stop_bulk"] else None
-
-            await self._acted("stop_bulk", {"stop_bulk": params}, act, stopped, now=now)
+            await self._done("stop_bulk", params, act, deed, now=now)
 
     async def next_bulk(self, *, now: datetime | None = None) -> timedelta | None:
         """Return the time until the next round of a bulk is due; None if no bulk runs."""

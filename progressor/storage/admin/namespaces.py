@@ -51,11 +51,8 @@ class Oversight(Mailboxes, Audited):
         self, namespace: str, paused: bool, reason: str | None = None, *, act: Act | None = None
     ) -> bool:
         """Pause a namespace, or let it go on; return whether it exists."""
-        statements = {"set_paused": {"name": namespace, "paused": paused, "reason": reason}}
-        done = await self._acted(
-            "set_paused", statements, act, lambda found: Deed(namespace) if found["set_paused"] else None
-        )
-        return bool(done["set_paused"])
+        params = {"name": namespace, "paused": paused, "reason": reason}
+        return await self._done("set_paused", params, act, Deed(namespace))
 
     async def set_group_limit(
         self, namespace: str, name: str, limit: int | None, *, act: Act | None = None
@@ -64,13 +61,7 @@ class Oversight(Mailboxes, Audited):
         about = {"namespace": namespace, "group_key": name, "group_limit": limit}
         shown = "the limit of its namespace" if limit is None else f"limit {limit}"
         deed = Deed(namespace, subject=f"group {name}", detail=shown)
-        done = await self._acted(
-            "set_group_limit",
-            {"set_group_limit": about},
-            act,
-            lambda found: deed if found["set_group_limit"] else None,
-        )
-        return bool(done["set_group_limit"])
+        return await self._done("set_group_limit", about, act, deed)
 
     async def known_namespaces(self, name: str | None = None) -> list[KnownNamespace]:
         """Return all namespaces by name, or the one of this name."""

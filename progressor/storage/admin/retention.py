@@ -77,27 +77,14 @@ class Retentions(Audited):
         said = _columns(FOR_EVER if wanted is None else wanted)
         params = {"namespace": namespace, "is_set": wanted is not None, "now": now, **said}
         deed = Deed(namespace, detail=_shown(wanted))
-        done = await self._acted(
-            "set_retention",
-            {"set_retention": params},
-            act,
-            lambda found: deed if found["set_retention"] else None,
-            now=now,
-        )
-        return bool(done["set_retention"])
+        return await self._done("set_retention", params, act, deed, now=now)
 
     async def begin_sweep(
         self, namespace: str, *, act: Act | None = None, now: datetime | None = None
     ) -> bool:
         """Have a walk begin now; return False if there is no such namespace."""
-        done = await self._acted(
-            "begin_sweep",
-            {"begin_sweep": {"namespace": namespace, "now": now}},
-            act,
-            lambda found: Deed(namespace) if found["begin_sweep"] else None,
-            now=now,
-        )
-        return bool(done["begin_sweep"])
+        params = {"namespace": namespace, "now": now}
+        return await self._done("begin_sweep", params, act, Deed(namespace), now=now)
 
     async def next_sweep(self, *, archives: bool = False, now: datetime | None = None) -> timedelta | None:
         """Return the time until the next round of a walk is due; None if there is none.
