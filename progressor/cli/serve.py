@@ -33,6 +33,7 @@ from progressor.cli.service import (
     migrate,
     over_engine,
     serve,
+    serve_apart,
     set_up_logs,
     steps_left,
     supervise,
@@ -41,7 +42,7 @@ from progressor.client.client import Client
 from progressor.deployment.database import Database
 from progressor.deployment.link import Link
 from progressor.deployment.settings import Settings
-from progressor.deployment.standalone import Build, Standalone, scanner_apart, zombie_collector_apart
+from progressor.deployment.standalone import scanner_apart, zombie_collector_apart
 from progressor.engine import Engine
 from progressor.errors import InvalidRequest
 from progressor.loggers import Logger
@@ -151,23 +152,16 @@ def worker(
 def scanner(*, embedded: Embedded = False, settings: Settings) -> None:
     """Watch the schedule of all namespaces and wake their workers; needs no APP."""
     refuse_to_guess(settings, embedded=embedded)
-    _serve_apart("scanner", settings, scanner_apart)
+    set_up_logs(settings)
+    serve_apart("scanner", settings, scanner_apart)
 
 
 @with_settings(SERVING)
 def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
     """Take tasks from dead workers, in all namespaces; needs no APP."""
     refuse_to_guess(settings, embedded=embedded)
-    _serve_apart("zombie-collector", settings, zombie_collector_apart)
-
-
-def _serve_apart(command: str, settings: Settings, make: Build) -> None:
     set_up_logs(settings)
-
-    def build(found: Database, _runner: Runner) -> Standalone:
-        return Standalone(found.dsn, make, **settings.engine_options())
-
-    serve(Manner[Standalone](command, settings.stop_grace, steps_left(settings)), settings, build)
+    serve_apart("zombie-collector", settings, zombie_collector_apart)
 
 
 def _load(app: str, settings: Settings, link: Link | None = None) -> App:

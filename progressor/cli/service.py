@@ -31,6 +31,7 @@ from progressor.deployment.link import Link
 from progressor.deployment.monitor import Monitor
 from progressor.deployment.retirement import Recycling
 from progressor.deployment.settings import Settings
+from progressor.deployment.standalone import Build as BuildApart, Standalone
 from progressor.deployment.supervisor import CannotStart, Supervisor
 from progressor.engine import Engine
 from progressor.handlers.namespace import Namespace
@@ -120,6 +121,15 @@ def serve(manner: Manner[S], settings: Settings, build: Build[S], link: Link | N
                 warn_of_polls(settings)
 
         runner.run(build(found, runner), started)
+
+
+def serve_apart(command: str, settings: Settings, make: BuildApart) -> None:
+    """Serve one service, without an engine, until a signal."""
+
+    def build(found: Database, _runner: Runner) -> Standalone:
+        return Standalone(found.dsn, make, **settings.engine_options())
+
+    serve(Manner[Standalone](command, settings.stop_grace, steps_left(settings)), settings, build)
 
 
 class OverEngine(NamedTuple):

@@ -10,13 +10,11 @@ import typer
 
 from progressor.cli import apps
 from progressor.cli.options import SERVING, Embedded, refuse_to_guess, with_settings
-from progressor.cli.runner import Runner
-from progressor.cli.service import Manner, serve, set_up_logs, steps_left
+from progressor.cli.service import serve_apart, set_up_logs
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
-from progressor.deployment.database import Database
 from progressor.deployment.settings import Settings
-from progressor.deployment.standalone import Apart, Standalone
+from progressor.deployment.standalone import Apart
 from progressor.errors import InvalidRequest
 from progressor.node.node import Node
 from progressor.sinks.config import read_sinks
@@ -66,7 +64,4 @@ def sink(
     def make(node: Node, _options: EngineOptions) -> Apart:
         return Apart(SinksService(EngineClient(node, namespaces, Pools()), sinks))
 
-    def build(found: Database, _runner: Runner) -> Standalone:
-        return Standalone(found.dsn, make, **settings.engine_options())
-
-    serve(Manner[Standalone]("sink", settings.stop_grace, steps_left(settings)), settings, build)
+    serve_apart("sink", settings, make)
