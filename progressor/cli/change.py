@@ -23,7 +23,7 @@ from progressor.cli.options import (
     Timeout,
     with_settings,
 )
-from progressor.cli.output import print_bytes, print_json, stdout
+from progressor.cli.output import print_answer
 from progressor.cli.patience import ask_patiently
 from progressor.cli.question import ask
 from progressor.cli.spelling import spelled
@@ -31,7 +31,6 @@ from progressor.cli.statuses import status_option
 from progressor.cli.values import read_duration, read_json, read_moment, read_object
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
-from progressor.texts import visible
 from progressor.timers import SetTimer
 
 _MANY = "Many processes"
@@ -338,13 +337,3 @@ def _timer(at: str | None, after: str | None) -> SetTimer | None:
     except InvalidRequest as error:
         text = spelled(str(error), {"at": "--timer-at", "after": "--timer-after"}, field=error.field)
         raise typer.BadParameter(text, param_hint="--timer-at") from None
-
-
-def print_answer(answer: Any, done: str, *, machine: bool) -> None:
-    """Print the answer as JSON, or its bytes; without one, the text `done`, or `null` for machines."""
-    if answer is None and not machine:
-        stdout().print(visible(done), soft_wrap=True)
-    elif isinstance(answer, bytes):
-        print_bytes(answer)
-    else:
-        print_json(answer, machine=machine)

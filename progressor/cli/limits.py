@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
-from progressor.cli.output import note, print_json, stdout
+from progressor.cli.output import note, print_answer, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
@@ -62,11 +62,8 @@ def set_group_limit(
     billing.subscription acme 10`
     """
     ask(settings, lambda client: client.set_group_limit(namespace, group, limit))
-    if json:
-        print_json(None, machine=True)
-    else:
-        done = "the limit of its namespace" if limit is None else f"limit {limit}"
-        stdout().print(visible(f"group {group} of {namespace}: {done}"), soft_wrap=True)
+    done = "the limit of its namespace" if limit is None else f"limit {limit}"
+    print_answer(None, f"group {group} of {namespace}: {done}", machine=json)
 
 
 def _groups_view(found: Sequence[KnownGroup]) -> RenderableType:

@@ -14,9 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from progressor.cli.change import print_answer
 from progressor.cli.options import ACTING, AsJson, NamespaceName, Yes, confirm, with_settings
-from progressor.cli.output import print_json, stderr, stdout, warning
+from progressor.cli.output import print_answer, print_json, stderr, stdout, warning
 from progressor.cli.question import ask
 from progressor.cli.statuses import status_option
 from progressor.cli.values import read_filter

@@ -70,6 +70,16 @@ def print_bytes(data: bytes) -> None:
         typer.get_binary_stream("stdout").write(data)
 
 
+def print_answer(answer: Any, done: str, *, machine: bool) -> None:
+    """Print the answer as JSON, or its bytes; without one, the text `done`, or `null` for machines."""
+    if answer is None and not machine:
+        stdout().print(visible(done), soft_wrap=True)
+    elif isinstance(answer, bytes):
+        print_bytes(answer)
+    else:
+        print_json(answer, machine=machine)
+
+
 def clock(moment: datetime | None) -> str:
     """Return a time in this machine's zone, to the second; empty for None."""
     return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

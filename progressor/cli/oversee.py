@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
-from progressor.cli.output import clock, note, print_json, stdout
+from progressor.cli.output import clock, note, print_answer, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
@@ -35,9 +35,8 @@ def pause(
     `progressor pause billing.subscription --reason 'the provider is down'`
     """
     ask(settings, lambda client: client.pause(namespace, reason))
-    _print_done(
-        f"paused {namespace}: what runs finishes, all else waits for `progressor resume`", machine=json
-    )
+    done = f"paused {namespace}: what runs finishes, all else waits for `progressor resume`"
+    print_answer(None, done, machine=json)
 
 
 @with_settings(ACTING)
@@ -47,7 +46,7 @@ def resume(namespace: NamespaceName, *, json: AsJson = False, settings: Settings
     Timers that fell due meanwhile run at once. `progressor resume billing.subscription`
     """
     ask(settings, lambda client: client.resume(namespace))
-    _print_done(f"resumed {namespace}", machine=json)
+    print_answer(None, f"resumed {namespace}", machine=json)
 
 
 @with_settings(ACTING)
@@ -58,7 +57,7 @@ def retire(namespace: NamespaceName, *, json: AsJson = False, settings: Settings
     names what is left. A worker that serves it again makes it known again. `progressor retire billing.old`
     """
     ask(settings, lambda client: client.retire(namespace))
-    _print_done(f"retired {namespace}", machine=json)
+    print_answer(None, f"retired {namespace}", machine=json)
 
 
 @with_settings(ASKING)
@@ -90,10 +89,3 @@ def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:
             Text(visible(", ".join(served)) or "nothing: a zombie collector"),
         )
     return listing
-
-
-def _print_done(done: str, *, machine: bool) -> None:
-    if machine:
-        print_json(None, machine=True)
-    else:
-        stdout().print(visible(done), soft_wrap=True)

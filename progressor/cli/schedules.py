@@ -9,7 +9,6 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.text import Text
 
-from progressor.cli.change import print_answer
 from progressor.cli.options import (
     ACTING,
     ASKING,
@@ -19,7 +18,7 @@ from progressor.cli.options import (
     Timeout,
     with_settings,
 )
-from progressor.cli.output import clock, note, print_json, stdout
+from progressor.cli.output import clock, note, print_answer, print_json, stdout
 from progressor.cli.patience import ask_patiently
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from progressor.cli.change import print_answer
 from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
-from progressor.cli.output import clock, note, print_json, stdout
+from progressor.cli.output import clock, note, print_answer, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings

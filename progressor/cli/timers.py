@@ -9,7 +9,6 @@ from typing import Annotated, cast
 import typer
 
 from progressor.calendars import Cron, RRule, Rule
-from progressor.cli.change import print_answer
 from progressor.cli.options import (
     ACTING,
     AsJson,
@@ -19,6 +18,7 @@ from progressor.cli.options import (
     Timeout,
     with_settings,
 )
+from progressor.cli.output import print_answer
 from progressor.cli.question import ask
 from progressor.cli.values import read_duration, read_moment
 from progressor.deployment.settings import Settings

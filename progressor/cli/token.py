@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, Yes, confirm, with_settings
-from progressor.cli.output import clock, note, print_json, stdout
+from progressor.cli.output import clock, note, print_answer, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing
 from progressor.cli.values import read_duration
@@ -120,10 +120,8 @@ def revoke(
     """
     confirm("End this token for good?", yes=yes)
     token = ask(settings, lambda client: client.tokens.revoke(token_id))
-    if json:
-        print_json(_plain(token), machine=True)
-    else:
-        stdout().print(f"revoked {token.token_id} ({visible(token.name)})", soft_wrap=True)
+    revoked = f"revoked {token.token_id} ({token.name})"
+    print_answer(_plain(token) if json else None, revoked, machine=json)
 
 
 def _read_lifetime(text: str) -> timedelta | None:
