@@ -24,7 +24,7 @@ from progressor.cli.failures import REFUSED
 from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, stderr, stdout
 from progressor.cli.question import ask
-from progressor.cli.tables import Listing
+from progressor.cli.tables import Listing, facts_table
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import NamespaceNotFound, StorageUnavailable, Undecryptable
@@ -248,9 +248,7 @@ async def _until_ended(client: Client, bulk_id: int, *, quiet: bool) -> Bulk:
 
 
 def _view(bulk: Bulk, args: _Args = _NO_ARGS) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = facts_table("bold")
     for name, value in _lines(bulk, args):
         table.add_row(name, value)
     return table

@@ -17,6 +17,7 @@ from rich.text import Text
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, Yes, confirm, with_settings
 from progressor.cli.output import clock, note, print_json, stderr, stdout
 from progressor.cli.question import as_operator, ask
+from progressor.cli.tables import facts_table
 from progressor.cli.values import read_duration
 from progressor.client.client import Client
 from progressor.config import Retention
@@ -192,7 +193,7 @@ def _view(known: KnownRetention) -> Table:
     events = duration(known.events_for) if known.events_for else "for ever"
     if known.events_last is not None:
         events = f"the newest {known.events_last:,} of each process"
-    rows = _rows()
+    rows = facts_table()
     rows.add_row("namespace", Text(visible(known.namespace), style="bold"))
     rows.add_row("tasks", duration(known.tasks) if known.tasks else "for ever")
     if known.keys is not None:
@@ -219,17 +220,10 @@ def _view(known: KnownRetention) -> Table:
 
 def _estimate_view(found: RetentionEstimate) -> Table:
     about = "" if found.is_exact else "about "
-    rows = _rows()
+    rows = facts_table()
     for name, old, of, size in (
         ("tasks", found.old_tasks, found.tasks, found.old_task_bytes),
         ("events", found.old_events, found.events, found.old_event_bytes),
     ):
         rows.add_row(name, f"{about}{old:,} of {of:,} would be deleted, {size / (1 << 20):,.1f} MiB")
-    return rows
-
-
-def _rows() -> Table:
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="dim", no_wrap=True)
-    rows.add_column(overflow="fold")
     return rows

@@ -1,4 +1,4 @@
-"""Rows for people: a table if the terminal is wide enough, else each row stacked.
+"""Rows for people: facts by their names; a table if the terminal is wide enough, else each row stacked.
 
 Rule: no number, and nothing that identifies a row, is ever cut. In a stacked row the first cell stands on
 top, and the other cells below it with their titles.
@@ -16,6 +16,14 @@ from rich.text import Text
 
 _GAP = 2
 _UNBOUNDED = 100_000
+
+
+def facts_table(style: str = "dim") -> Table:
+    """Return a table of facts without any: rows of a name, in this style, and a value, which is folded."""
+    table = Table.grid(padding=(0, _GAP))
+    table.add_column(style=style, no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
 
 
 class Listing:

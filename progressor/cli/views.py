@@ -8,13 +8,12 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from progressor.calendars import json_of
 from progressor.cli.output import clock
 from progressor.cli.status import waiting
-from progressor.cli.tables import Listing
+from progressor.cli.tables import Listing, facts_table
 from progressor.client.results import TraceEntry
 from progressor.handlers.process import Process
 from progressor.http.wire.models import state_of
@@ -37,9 +36,7 @@ _STYLES = {
 
 def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event]) -> RenderableType:
     """Return a process for people: its facts, its mailbox, and these events."""
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="dim", no_wrap=True)
-    rows.add_column(overflow="fold")
+    rows = facts_table()
     rows.add_row("process", Text(visible(f"{process.namespace}/{process.process_id}"), style="bold"))
     rows.add_row("status", _status(process.status.value, f"since {clock(process.status_changed_at)}"))
     if process.detail is not None:
