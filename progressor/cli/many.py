@@ -7,7 +7,8 @@ be repeated. What is removed is gone; its receipt is printed at the end of its p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, NamedTuple
 
 import typer
@@ -168,11 +169,7 @@ class _Done(NamedTuple):
 async def _remove(client: Client, wanted: _Wanted, *, quiet: bool) -> _Done:
     """Remove them, and print the receipts if `quiet`, or what is not removed."""
     console, done = stderr(), _Done()
-    columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} processes removed")
-    with Progress(
-        *columns, console=console, transient=True, disable=quiet or not console.is_terminal
-    ) as shown:
-        bar = shown.add_task("remove", total=None)
+    with progress("removed", quiet=quiet) as shown:
         async for page in wanted.removals(client, dry_run=False):
             for receipt in page:
                 done = done.and_(receipt)
@@ -180,5 +177,16 @@ async def _remove(client: Client, wanted: _Wanted, *, quiet: bool) -> _Done:
                     print_json(receipt._asdict(), machine=True)
                 elif receipt.error is not None:
                     console.print(visible(f"{receipt.process_id}: {receipt.error}"), soft_wrap=True)
-            shown.update(bar, completed=done.processes)
+            shown(done.processes)
     return done
+
+
+@contextmanager
+def progress(what: str, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """Show how many processes are done, in a terminal, unless `quiet`."""
+    console = stderr()
+    columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} processes " + what)
+    is_shown = console.is_terminal and not quiet
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as shown:
+        bar = shown.add_task(what, total=None)
+        yield lambda many: shown.update(bar, completed=many)

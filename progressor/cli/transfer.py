@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from progressor.archive.pages import ExportPage, ImportOutcome
 from progressor.archive.records import (
@@ -30,9 +29,9 @@ from progressor.archive.records import (
     write_line,
 )
 from progressor.archive.wholes import read_wholes
-from progressor.cli.many import MaybeProcess, OfStatus, WithMetadata
+from progressor.cli.many import MaybeProcess, OfStatus, WithMetadata, progress
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
-from progressor.cli.output import note, print_json, stderr
+from progressor.cli.output import note, print_json
 from progressor.cli.question import ask
 from progressor.cli.values import read_filter
 from progressor.client.client import Client
@@ -80,7 +79,7 @@ def export(
     }
 
     async def write(client: Client) -> int:
-        with _sink(output, resume, namespace, wanted) as (file, begin), _progress("exported") as shown:
+        with _sink(output, resume, namespace, wanted) as (file, begin), progress("exported") as shown:
             many = begin.processes
             async for page in _pages(client, namespace, wanted, begin.cursor):
                 _write_page(file, page)
@@ -222,7 +221,7 @@ def import_(
     done = dict.fromkeys(ImportOutcome, 0)
 
     async def write(client: Client) -> None:
-        with _progress("imported") as shown:
+        with progress("imported") as shown:
             for batch in _batches(_read(file)):
                 for outcome in await client.import_processes(batch):
                     done[outcome] += 1
@@ -307,13 +306,3 @@ def _batches(wholes: Iterator[WholeProcess]) -> Iterator[Sequence[WholeProcess]]
         raise
     if batch:
         yield list(batch.values())
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Any]:
-    """Show how many processes are done, in a terminal."""
-    console = stderr()
-    columns = SpinnerColumn(), TextColumn("{task.completed:,.0f} processes " + what)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        bar = shown.add_task(what, total=None)
-        yield lambda many: shown.update(bar, completed=many)
