@@ -6,12 +6,22 @@ Rule: a method makes a request, and has it carried. It does not know how.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from progressor.client.results import Read, Receipt
 from progressor.model import Metadata, TaskType
 
 Timeout = float | timedelta | None
+
+
+class RequestOptions(NamedTuple):
+    """The options of a request, as its caller states them."""
+
+    idempotency_key: str | None = None
+    context: Any = None
+    metadata: Metadata | None = None
+    expires: timedelta | None = None
+    priority: int = 0
 
 
 class Asks(Protocol):
@@ -23,13 +33,8 @@ class Asks(Protocol):
         namespace: str,
         process_id: str,
         args: Any,
-        idempotency_key: str | None,
-        context: Any,
+        options: RequestOptions,
         name: str | None = None,
-        metadata: Metadata | None = None,
-        *,
-        expires: timedelta | None = None,
-        priority: int = 0,
     ) -> Any:
         """Return a checked request; raise InvalidRequest, which names what is wrong."""
         ...

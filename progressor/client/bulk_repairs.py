@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from progressor.acts import AuditVerb
 from progressor.bulks import Bulk, BulkPreview
+from progressor.client.asks import RequestOptions
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.reader import Reader
 from progressor.client.requests import SIMPLE_REPAIR
@@ -61,9 +62,9 @@ class BulkRepairing:
         pace = _pace(rate)
         name = SIMPLE_REPAIR if simple else None
         # A request to no process: the bulk runner makes the one to each process from it.
-        request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, "bulk", None if simple else args, idempotency_key, None, name
-        )
+        options = RequestOptions(idempotency_key)
+        given = None if simple else args
+        request = self._dispatcher.make(TaskType.REPAIR, namespace, "bulk", given, options, name)
         asked = [namespace, detail_like, handler, simple, redo, pace, request.request_hash.hex()]
         sealed = await self._dispatcher.sealed(request._replace(process_id=ANY_PROCESS))
         if not simple:

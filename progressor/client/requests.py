@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack, overload
 
-from progressor.client.asks import Asks, Timeout
+from progressor.client.asks import Asks, RequestOptions, Timeout
 from progressor.client.results import Read
 from progressor.errors import InvalidRequest
 from progressor.handlers.dry_run import DryRun, read_dry_run
@@ -124,16 +124,8 @@ class Requesting:
         and ReplyTimeout; further errors as of `call`.
         """
         namespace, read = address_of(namespace, TaskType.INIT)
-        request = self._dispatcher.make(
-            TaskType.INIT,
-            namespace,
-            process_id,
-            args,
-            idempotency_key,
-            context,
-            metadata=metadata,
-            priority=priority,
-        )
+        options = RequestOptions(idempotency_key, context, metadata=metadata, priority=priority)
+        request = self._dispatcher.make(TaskType.INIT, namespace, process_id, args, options)
         return await self._dispatcher.ask(request, timeout, read)
 
     @overload
@@ -190,17 +182,8 @@ class Requesting:
         StorageUnavailable.
         """
         namespace, name, args, read = call_of(namespace, name, args)
-        request = self._dispatcher.make(
-            TaskType.CALL,
-            namespace,
-            process_id,
-            args,
-            idempotency_key,
-            context,
-            name,
-            expires=expires,
-            priority=priority,
-        )
+        options = RequestOptions(idempotency_key, context, expires=expires, priority=priority)
+        request = self._dispatcher.make(TaskType.CALL, namespace, process_id, args, options, name)
         return await self._dispatcher.ask(request, timeout, read)
 
     @overload
@@ -243,17 +226,8 @@ class Requesting:
         accepted in time.
         """
         namespace, name, args, _ = call_of(namespace, name, args)
-        request = self._dispatcher.make(
-            TaskType.NOTIFY,
-            namespace,
-            process_id,
-            args,
-            idempotency_key,
-            context,
-            name,
-            expires=expires,
-            priority=priority,
-        )
+        options = RequestOptions(idempotency_key, context, expires=expires, priority=priority)
+        request = self._dispatcher.make(TaskType.NOTIFY, namespace, process_id, args, options, name)
         await self._dispatcher.submit(request, timeout)
 
     @overload
@@ -300,9 +274,8 @@ class Requesting:
         Rejected, HandlerFailed, and ReplyTimeout; further errors as of `call`.
         """
         namespace, read = address_of(namespace, TaskType.REPAIR)
-        request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
-        )
+        options = RequestOptions(idempotency_key, context)
+        request = self._dispatcher.make(TaskType.REPAIR, namespace, process_id, args, options)
         return await self._dispatcher.ask(request, timeout, read)
 
     async def simple_repair(
@@ -320,8 +293,9 @@ class Requesting:
         acceptance alone. Raise ProcessNotFound, ProcessNotBroken, RepairConflict if the process takes no
         repair just now, IdempotencyConflict, and StorageUnavailable if it is not accepted in time.
         """
+        options = RequestOptions(idempotency_key, context)
         request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
+            TaskType.REPAIR, namespace, process_id, None, options, SIMPLE_REPAIR
         )
         await self._dispatcher.submit(request, timeout)
 
@@ -341,9 +315,8 @@ class Requesting:
         handler says by `dry_run=True` that it does nothing outside then; InvalidRequest if it does not, or
         if an older worker met it. Further errors as of `repair`.
         """
-        request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context, DRY_RUN
-        )
+        options = RequestOptions(idempotency_key, context)
+        request = self._dispatcher.make(TaskType.REPAIR, namespace, process_id, args, options, DRY_RUN)
         run: DryRun = await self._dispatcher.ask(request, timeout, read_dry_run)
         return run
 

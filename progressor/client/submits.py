@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from progressor.client.asks import Asks, Timeout
+from progressor.client.asks import Asks, RequestOptions, Timeout
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.client.results import Receipt
 from progressor.inputs import DRY_RUN
@@ -43,16 +43,8 @@ class Submitting:
         `timeout` bounds that alone. Raise ProcessAlreadyExists if the id is taken, IdempotencyConflict, and
         StorageUnavailable if it is not accepted in time.
         """
-        request = self._dispatcher.make(
-            TaskType.INIT,
-            namespace,
-            process_id,
-            args,
-            idempotency_key,
-            context,
-            metadata=metadata,
-            priority=priority,
-        )
+        options = RequestOptions(idempotency_key, context, metadata=metadata, priority=priority)
+        request = self._dispatcher.make(TaskType.INIT, namespace, process_id, args, options)
         return await self._dispatcher.submit(request, timeout)
 
     async def submit_call(
@@ -73,17 +65,8 @@ class Submitting:
         `timeout` bounds that alone. Raise ProcessNotFound, ProcessBroken, IdempotencyConflict, and
         StorageUnavailable if it is not accepted in time.
         """
-        request = self._dispatcher.make(
-            TaskType.CALL,
-            namespace,
-            process_id,
-            args,
-            idempotency_key,
-            context,
-            name,
-            expires=expires,
-            priority=priority,
-        )
+        options = RequestOptions(idempotency_key, context, expires=expires, priority=priority)
+        request = self._dispatcher.make(TaskType.CALL, namespace, process_id, args, options, name)
         return await self._dispatcher.submit(request, timeout)
 
     async def submit_notify(
@@ -100,17 +83,8 @@ class Submitting:
         timeout: Timeout = None,
     ) -> Receipt:
         """Do as `notify`, with the same errors, and return a receipt."""
-        request = self._dispatcher.make(
-            TaskType.NOTIFY,
-            namespace,
-            process_id,
-            args,
-            idempotency_key,
-            context,
-            name,
-            expires=expires,
-            priority=priority,
-        )
+        options = RequestOptions(idempotency_key, context, expires=expires, priority=priority)
+        request = self._dispatcher.make(TaskType.NOTIFY, namespace, process_id, args, options, name)
         return await self._dispatcher.submit(request, timeout)
 
     async def submit_repair(
@@ -128,9 +102,8 @@ class Submitting:
         `timeout` bounds that alone. Raise ProcessNotFound, ProcessNotBroken, RepairConflict if the process
         takes no repair just now, IdempotencyConflict, and StorageUnavailable if it is not accepted in time.
         """
-        request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context
-        )
+        options = RequestOptions(idempotency_key, context)
+        request = self._dispatcher.make(TaskType.REPAIR, namespace, process_id, args, options)
         return await self._dispatcher.submit(request, timeout)
 
     async def submit_simple_repair(
@@ -143,8 +116,9 @@ class Submitting:
         timeout: Timeout = None,
     ) -> Receipt:
         """Do as `simple_repair`, with the same errors, and return a receipt."""
+        options = RequestOptions(idempotency_key, context)
         request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, process_id, None, idempotency_key, context, SIMPLE_REPAIR
+            TaskType.REPAIR, namespace, process_id, None, options, SIMPLE_REPAIR
         )
         return await self._dispatcher.submit(request, timeout)
 
@@ -162,9 +136,8 @@ class Submitting:
 
         Its answer is the document of a DryRun.
         """
-        request = self._dispatcher.make(
-            TaskType.REPAIR, namespace, process_id, args, idempotency_key, context, DRY_RUN
-        )
+        options = RequestOptions(idempotency_key, context)
+        request = self._dispatcher.make(TaskType.REPAIR, namespace, process_id, args, options, DRY_RUN)
         return await self._dispatcher.submit(request, timeout)
 
     async def submit_redo(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
-from progressor.client.asks import Asks, Timeout
+from progressor.client.asks import Asks, RequestOptions, Timeout
 from progressor.inputs import FIRE_TIMER, SET_TIMER, UNSET_TIMER, check_timer
 from progressor.model import TaskType
 from progressor.timers import Recurring, SetTimer
@@ -93,7 +93,6 @@ class Timing:
         idempotency_key: str | None,
         timeout: Timeout,
     ) -> None:
-        request = self._dispatcher.make(
-            TaskType.CALL, namespace, process_id, args, idempotency_key, None, name
-        )
+        options = RequestOptions(idempotency_key)
+        request = self._dispatcher.make(TaskType.CALL, namespace, process_id, args, options, name)
         await self._dispatcher.ask(request, timeout)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
+from progressor.client.asks import RequestOptions
 from progressor.errors import InvalidRequest, TaskNotEnded
 from progressor.handlers.codec import encode, json_object
 from progressor.inputs import (
@@ -19,7 +19,7 @@ from progressor.inputs import (
     redo_key,
 )
 from progressor.messages.message import request_hash
-from progressor.model import Metadata, TaskType
+from progressor.model import TaskType
 from progressor.storage import AnswerRow, Request
 
 
@@ -28,13 +28,8 @@ def request_of(
     namespace: str,
     process_id: str,
     args: Any,
-    idempotency_key: str | None,
-    context: Any,
+    options: RequestOptions,
     name: str | None = None,
-    metadata: Metadata | None = None,
-    *,
-    expires: timedelta | None = None,
-    priority: int = 0,
 ) -> Request:
     """Return a checked request, in plain JSON; raise InvalidRequest, which names what is wrong."""
     check_namespace(namespace)
@@ -42,6 +37,7 @@ def request_of(
     if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
         name = check_text("name", name)
     plain = encode(args, field="args")
+    idempotency_key, context, metadata, expires, priority = options
     return Request(
         namespace=namespace,
         process_id=process_id,

@@ -6,12 +6,11 @@ its answer is asked for by its task.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from progressor.client.asks import Timeout
+from progressor.client.asks import RequestOptions, Timeout
 from progressor.client.dispatch.request import request_of
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.client.results import Read, Receipt
@@ -70,13 +69,8 @@ class HttpDispatcher:
         namespace: str,
         process_id: str,
         args: Any,
-        idempotency_key: str | None,
-        context: Any,
+        options: RequestOptions,
         name: str | None = None,
-        metadata: Metadata | None = None,
-        *,
-        expires: timedelta | None = None,
-        priority: int = 0,
     ) -> SentRequest:
         """Return a checked request; raise InvalidRequest, which names what is wrong."""
         timer = ""
@@ -84,18 +78,7 @@ class HttpDispatcher:
             timer = str(args.get("timer", ""))
             # The address names it.
             args = {member: value for member, value in args.items() if member != "timer"} or None
-        request = request_of(
-            task_type,
-            namespace,
-            process_id,
-            args,
-            idempotency_key,
-            context,
-            name,
-            metadata,
-            expires=expires,
-            priority=priority,
-        )
+        request = request_of(task_type, namespace, process_id, args, options, name)
         said = {headers.IDEMPOTENCY_KEY: headers.shown_key(request.idempotency_key)}
         if request.context is not None:
             said[headers.CONTEXT] = in_ascii(request.context, "context")
