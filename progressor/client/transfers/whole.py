@@ -68,9 +68,6 @@ class Transferring:
             namespaces=None,
             status=status,
             metadata=metadata,
-            timer=None,
-            created_after=None,
-            created_before=None,
             cursor=cursor,
             states=False,
         )

@@ -104,7 +104,6 @@ async def _found(request: PageRequest, wanted: Filter) -> tuple[list[dict[str, A
         metadata=metadata_of(wanted.metadata),
         timer=wanted.timer or None,
         created_after=wanted.created_after(request.preferences.zone),
-        created_before=None,
         limit=_PAGE,
         cursor=wanted.cursor or None,
         states=False,
