@@ -57,9 +57,9 @@ class Directory:
             beside.unlink(missing_ok=True)
             raise
         for folder in (path.parent, *path.parent.relative_to(self._root).parents):
-            _sync(self._root / folder)
+            sync_folder(self._root / folder)
         if is_new:
-            _sync(self._root.parent)
+            sync_folder(self._root.parent)
 
     def read(self, name: str) -> bytes:
         return (self._root / name).read_bytes()
@@ -72,10 +72,11 @@ class Directory:
     def remove(self, name: str) -> None:
         path = self._root / name
         path.unlink(missing_ok=True)
-        _sync(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the disk keep which files a folder has."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

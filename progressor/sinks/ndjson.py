@@ -22,6 +22,7 @@ from typing import BinaryIO, Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 from pydantic_core import from_json
 
+from progressor.archive.places import sync_folder
 from progressor.client.results import FeedEvent
 from progressor.errors import InvalidRequest
 from progressor.sinks.cloudevents import structured
@@ -158,7 +159,7 @@ def _append(path: Path, lines: bytes) -> None:
             size = _mended(path, file)
             _write_whole(file, lines, size)
             if size == 0:
-                _sync_directory(path.parent)
+                sync_folder(path.parent)
     except OSError as error:
         raise SinkUnreachable(f"{path} cannot be written: {_why(error)}") from None
 
@@ -213,14 +214,6 @@ def _is_whole(line: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _sync_directory(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _why(error: Exception) -> str:
