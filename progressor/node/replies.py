@@ -88,9 +88,8 @@ class Replies:
         """
         self._stopped = True
         for key in list(self._waiters):
-            for answer in self._forget(key):
-                if not answer.done():
-                    answer.set_exception(_closed())
+            for caller in self._forget(key):
+                caller.set_exception(_closed())
         await self._background.stop()
 
     async def wait(self, ref: TaskRef) -> TaskOutcome:
@@ -121,7 +120,7 @@ class Replies:
             raise
 
     def _forget(self, key: TaskKey) -> list[asyncio.Future[TaskOutcome]]:
-        """Drop and return the callers that wait for a task."""
+        """Drop the callers of a task; return those that still wait."""
         callers = self._waiters.pop(key, None)
         if callers is None:
             return []
@@ -132,13 +131,12 @@ class Replies:
         first_asker = self._first_askers.pop(key, None)
         if first_asker is not None and self._follows is not None:
             self._follows.unfollow(first_asker, key.task_id)
-        return callers
+        return [caller for caller in callers if not caller.done()]
 
     def resolve(self, ref: TaskRef, answer: TaskOutcome) -> None:
         """Hand a committed answer to the callers here; a hint to another process left behind its step."""
         self._hand_out(ref.key, answer)
-        if ref.task_id in self._followed:
-            self._tell_followers(ref.task_id)
+        self._tell_followers(ref.task_id)
 
     def followed(self, task_id: int) -> None:
         """Remember that another process waits for a task that was asked for here first."""
@@ -151,17 +149,12 @@ class Replies:
             self._follows.ended(task_id)
 
     def _tell_followers(self, task_id: int) -> None:
-        del self._followed[task_id]
-        if self._follows is not None:
+        if self._followed.pop(task_id, False) and self._follows is not None:
             self._follows.ended(task_id)
 
-    def _hand_out(self, key: TaskKey, answer: TaskOutcome) -> bool:
-        if key not in self._waiters:
-            return False
+    def _hand_out(self, key: TaskKey, answer: TaskOutcome) -> None:
         for caller in self._forget(key):
-            if not caller.done():
-                caller.set_result(answer)
-        return True
+            caller.set_result(answer)
 
     def hint(self, task_ids: Iterable[int]) -> None:
         """Look at tasks that a hint says have ended; remember those that nobody waits for yet."""
@@ -185,8 +178,7 @@ class Replies:
         """Look at a task that may have ended, and hint to the process of its caller."""
         self._look(self._by_id.get(ref.task_id, ()))
         self.announce(ref)
-        if ref.task_id in self._followed:
-            self._tell_followers(ref.task_id)
+        self._tell_followers(ref.task_id)
 
     def look_at_all(self) -> None:
         """Look at every task that is waited for, because hints may have been missed."""
@@ -221,8 +213,7 @@ class Replies:
         for key, answer in zip(keys, answers, strict=False):
             if answer.status is None or answer.status.is_final:
                 self._hand_out(key, answer)
-                if key.task_id in self._followed:
-                    self._tell_followers(key.task_id)
+                self._tell_followers(key.task_id)
 
     async def _look_apart(self, keys: list[TaskKey], error: BatchRefused) -> None:
         """Look at tasks one by one, as one answer cannot be read: StorageUnavailable for its callers."""
@@ -231,8 +222,7 @@ class Replies:
                 await self._look_at([key])
             return
         for caller in self._forget(keys[0]):
-            if not caller.done():
-                caller.set_exception(StorageUnavailable(f"PostgreSQL cannot read the answer: {error}"))
+            caller.set_exception(StorageUnavailable(f"PostgreSQL cannot read the answer: {error}"))
 
     async def _poll(self) -> None:
         while True:
