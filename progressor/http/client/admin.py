@@ -55,7 +55,7 @@ class HttpOperating:
 
     async def pause(self, namespace: str, reason: str | None = None) -> None:
         """Pause a namespace, as Client.pause; raise NamespaceNotFound."""
-        params = {} if reason is None else {"reason": check_line("reason", reason)}
+        params = {"reason": None if reason is None else check_line("reason", reason)}
         await self._line.send("POST", f"/v1/namespaces/{check_namespace(namespace)}/pause", params=params)
 
     async def resume(self, namespace: str) -> None:
@@ -83,12 +83,10 @@ class HttpOperating:
 
     async def set_group_limit(self, namespace: str, group: str, limit: int | None) -> None:
         """Set the limit of a group, as Client.set_group_limit; raise NamespaceNotFound."""
-        params: dict[str, str] = {}
-        if limit is not None:
-            params["limit"] = str(check_count("limit", limit, least=0, most=MOST_OF_A_GROUP))
+        most = None if limit is None else check_count("limit", limit, least=0, most=MOST_OF_A_GROUP)
         segment = segment_of(check_text("group", group))
         url = f"/v1/namespaces/{check_namespace(namespace)}/groups/{segment}/limit"
-        await self._line.send("PUT", url, params=params)
+        await self._line.send("PUT", url, params={"limit": most})
 
     async def retention(self, namespace: str) -> KnownRetention:
         """Return for how long a namespace keeps what has ended, as Client.retention."""
@@ -152,7 +150,7 @@ class HttpOperating:
     ) -> AuditPage:
         """Return a page of the audit, of the namespaces that the token may see, as Client.audit."""
         check_filter(namespace, process_id, verb)
-        wanted = {
+        params = {
             "namespace": namespace,
             "process_id": process_id,
             "verb": verb,
@@ -160,13 +158,11 @@ class HttpOperating:
             "limit": str(limit),
             "cursor": cursor,
         }
-        params = {name: value for name, value in wanted.items() if value is not None}
         answer = (await self._line.send("GET", "/v1/audit", params=params)).json()
         return AuditPage(_ENTRIES.validate_python(answer["entries"]), answer["cursor"])
 
     async def _listed(self, of: TypeAdapter[T], url: str, member: str, **asked: str | None) -> T:
-        params = {name: value for name, value in asked.items() if value is not None}
-        answer = await self._line.send("GET", url, params=params)
+        answer = await self._line.send("GET", url, params=asked)
         return of.validate_python(answer.json()[member])
 
     async def repair_all(

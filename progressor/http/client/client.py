@@ -227,7 +227,7 @@ class HttpClient(HttpOperating, HttpStreams, TransferMethods, ProcessClient):
 
         Raise NamespaceNotFound if `namespace` is not known, and InvalidRequest for a bad filter or cursor.
         """
-        asked: dict[str, Any] = {
+        params = {
             "namespace": None if namespace is None else check_namespace(namespace),
             "status": status,
             "metadata": metadata_in_query(metadata),
@@ -238,7 +238,6 @@ class HttpClient(HttpOperating, HttpStreams, TransferMethods, ProcessClient):
             "cursor": cursor,
             "state": "true",
         }
-        params = {name: value for name, value in asked.items() if value is not None}
         page = (await self._line.send("GET", "/v1/processes", params=params)).json()
         return Page([process_of(each, []) for each in page["processes"]], page["cursor"])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -40,13 +39,13 @@ class TransferMethods:
 
         The token needs the scope admin.
         """
-        params = _given(
-            process_id=process_id,
-            metadata=metadata_in_query(metadata),
-            status=status,
-            limit=limit,
-            cursor=cursor,
-        )
+        params = {
+            "process_id": process_id,
+            "metadata": metadata_in_query(metadata),
+            "status": status,
+            "limit": limit,
+            "cursor": cursor,
+        }
         url = f"/v1/namespaces/{check_namespace(namespace)}/export"
         answer = await self._line.send("GET", url, params=params)
         lines = answer.content.splitlines()
@@ -82,17 +81,13 @@ class TransferMethods:
 
         It is sent once. The token needs the scopes processes:remove and processes:read.
         """
-        params = _given(
-            metadata=metadata_in_query(metadata),
-            status=status,
-            limit=limit,
-            cursor=cursor,
-            dry_run="true" if dry_run else None,
-        )
+        params = {
+            "metadata": metadata_in_query(metadata),
+            "status": status,
+            "limit": limit,
+            "cursor": cursor,
+            "dry_run": "true" if dry_run else None,
+        }
         url = f"/v1/namespaces/{check_namespace(namespace)}/processes"
         page = (await self._line.once("DELETE", url, params=params)).json()
         return RemovalPage(_REMOVALS.validate_python(page["removals"]), page["cursor"])
-
-
-def _given(**asked: str | int | None) -> dict[str, Any]:
-    return {name: value for name, value in asked.items() if value is not None}

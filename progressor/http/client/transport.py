@@ -180,7 +180,8 @@ class RetryingTransport:
     ) -> Asking:
         if self.is_closed:
             raise _closed()
-        query = f"?{urlencode(params, doseq=True)}" if params else ""
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        query = f"?{urlencode(given, doseq=True)}" if given else ""
         whole = {**self._headers, **_reason(method), **_trace(), **(headers or {})}
         return Asking(method, f"{self._url}{url}{query}", whole, content, silence)
 
