@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
 
 from progressor.cli.group import Commands
-from progressor.cli.streams import open_standard_streams
 from progressor.release import VERSION
 
 app = typer.Typer(
@@ -39,8 +40,25 @@ def progressor(
 
 def main() -> None:
     """Run the command of this OS process's arguments."""
-    open_standard_streams()
+    _open_standard_streams()
     app(prog_name="progressor")
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null in place of each standard stream that is closed.
+
+    Otherwise a socket takes its descriptor: then libuv aborts when it starts a child, and text for stderr
+    goes to the peer of the socket.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # `open` takes the lowest free descriptor, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 if __name__ == "__main__":
