@@ -57,6 +57,16 @@ def text_schema(pattern: str) -> dict[str, Any]:
     return {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": pattern}
 
 
+def id_text(description: str) -> Any:
+    """Return the rule of a query's text no longer than an id, which is checked."""
+    return Field(
+        min_length=1,
+        max_length=MAX_ID_LENGTH,
+        description=description,
+        json_schema_extra={"pattern": r"^[^\u0000]*$"},
+    )
+
+
 def _call_name(segment: str) -> str:
     name = text_of(segment, "name")
     if name.startswith(RESERVED):

@@ -20,8 +20,6 @@ from progressor.http.wire.problems import MEDIA_TYPE
 # Statuses of problems that any request may get, and one with a body.
 ANY_TIME = (400, 401, 403, 406, 412, 429, 500, 503)
 WITH_BODY = (408, 413, 415, 422)
-WITHOUT_NUL = r"^[^\u0000]*$"
-"""The pattern of a text that PostgreSQL can store."""
 
 ANSWER = {headers.JSON: {"schema": {}}, headers.BYTES: {"schema": {"type": "string", "format": "binary"}}}
 NOTHING: dict[str, Any] = {headers.JSON: {"schema": {}}}

@@ -14,11 +14,9 @@ from progressor.acts import MOST_ENTRIES, AuditVerb
 from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.scopes import require, seen_by
-from progressor.http.server.openapi.operations import WITHOUT_NUL
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import Only, Since, since_of
+from progressor.http.server.parameters import Only, Since, id_text, since_of
 from progressor.http.wire.models import AuditBody, plain
-from progressor.inputs import MAX_ID_LENGTH
 from progressor.rights import Scope
 
 routes = Routes()
@@ -34,15 +32,7 @@ routes = Routes()
 async def audit(
     request: ApiRequest,
     namespace: Only = None,
-    process_id: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=MAX_ID_LENGTH,
-            description="Only processes of this id.",
-            json_schema_extra={"pattern": WITHOUT_NUL},
-        ),
-    ] = None,
+    process_id: Annotated[str | None, id_text("Only processes of this id.")] = None,
     verb: Annotated[AuditVerb | None, Field(description="Only this verb.")] = None,
     since: Since = None,
     limit: Annotated[int, Field(ge=1, le=MOST_ENTRIES, description="The most entries of the page.")] = 100,

@@ -15,9 +15,16 @@ from progressor.http.server import bodies
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.scopes import require
 from progressor.http.server.auth.visible import failures_for, namespaces_for, workers_for
-from progressor.http.server.openapi.operations import WITHOUT_NUL
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import GroupName, NamespaceName, Only, ProcessId, Since, since_of
+from progressor.http.server.parameters import (
+    GroupName,
+    NamespaceName,
+    Only,
+    ProcessId,
+    Since,
+    id_text,
+    since_of,
+)
 from progressor.http.wire.models import (
     FailuresBody,
     GroupsBody,
@@ -72,15 +79,7 @@ async def workers(request: ApiRequest) -> Response:
 async def pause(
     request: ApiRequest,
     namespace: NamespaceName,
-    reason: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=256,
-            description="The reason, for the operator who finds it paused.",
-            json_schema_extra={"pattern": WITHOUT_NUL},
-        ),
-    ] = None,
+    reason: Annotated[str | None, id_text("The reason, for the operator who finds it paused.")] = None,
 ) -> Response:
     """Let running steps finish, and begin no more. Requests are accepted and wait, and so do timers.
 
@@ -127,15 +126,7 @@ async def retire(request: ApiRequest, namespace: NamespaceName) -> Response:
 async def groups(
     request: ApiRequest,
     namespace: NamespaceName,
-    after: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=256,
-            description="Those whose names come after this one.",
-            json_schema_extra={"pattern": WITHOUT_NUL},
-        ),
-    ] = None,
+    after: Annotated[str | None, id_text("Those whose names come after this one.")] = None,
     limit: Annotated[int, Field(ge=1, le=1000, description="How many, at most.")] = 100,
 ) -> Response:
     """Return them by name. `limit` null: there is none."""
