@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from progressor.acts import Way, acting, as_line, check_line
+from progressor.acts import Way, check_line
 from progressor.errors import InvalidRequest, NamespaceNotFound, ProgressorError
 from progressor.http.server.api_request import REQUEST_ID, ApiRequest, facts_of
 from progressor.http.server.auth.scopes import require
@@ -237,11 +237,7 @@ class ConsolePage(Route):
         return names
 
     def _acting(self, request: PageRequest) -> AbstractContextManager[None]:
-        if not self.changes_processes:
-            return nullcontext()
-        peer = request.client.host if request.client else "a socket"
-        actor, origin = as_line(request.caller.name), as_line(peer)
-        return acting(actor, reason=request.reason, origin=origin, way=Way.CONSOLE)
+        return request.acting(Way.CONSOLE, request.reason) if self.changes_processes else nullcontext()
 
 
 class Pages(list[ConsolePage]):

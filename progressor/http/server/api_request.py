@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope as AsgiScope, Send
 
+from progressor.acts import Way, acting, as_line
 from progressor.client.client import Client
 from progressor.http.server.auth.principals import NOBODY
 from progressor.http.server.auth.rate_limit import RateStatus
@@ -74,6 +76,11 @@ class ApiRequest(Request):
     def reads_failures(self, namespace: str | None) -> bool:
         """Return whether the caller may read the texts of handlers' failures."""
         return self.caller.may(Scope.ERRORS_READ, namespace)
+
+    def acting(self, way: Way, reason: str | None) -> AbstractContextManager[None]:
+        """Return the block in which the audit notes what is done as done by the caller."""
+        peer = self.client.host if self.client else "a socket"
+        return acting(as_line(self.caller.name), reason=reason, origin=as_line(peer), way=way)
 
     def move_to(self, places: Places) -> None:
         """Give the place of the request to others, and take one of these; raise Refusal if none is free."""

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope as AsgiScope, Send
 
-from progressor.acts import Way, acting, as_line
+from progressor.acts import Way
 from progressor.errors import NamespaceNotFound, ProcessAlreadyExists, ProgressorError
 from progressor.http.server.api_request import ApiRequest, named_by
 from progressor.http.server.auth.scopes import require
@@ -118,11 +118,7 @@ class Operation(Route):
 
         Raise InvalidRequest for a reason that cannot be kept.
         """
-        if self.is_read:
-            return nullcontext()
-        peer = request.client.host if request.client else "a socket"
-        actor, origin = as_line(request.caller.name), as_line(peer)
-        return acting(actor, reason=reason_of(request.headers), origin=origin, way=Way.HTTP)
+        return nullcontext() if self.is_read else request.acting(Way.HTTP, reason_of(request.headers))
 
     async def _admitted(self, request: ApiRequest) -> dict[str, Any]:
         """Return the parameters of a request whose caller may make it; raise Refusal or InvalidRequest."""
