@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from progressor.app.app import App, app_of
@@ -286,12 +285,7 @@ class Engine:
             )
         await self.node.storage.register_namespace(namespace.name, options=options, schemas=schemas)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def stop(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import NamedTuple
 
 from progressor.acts.act import Act, AuditVerb, Way
@@ -36,9 +35,7 @@ class _ActingBlock:
     def __enter__(self) -> None:
         self._token = _acting.set(self._operator)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _acting.reset(self._token)
 
 

@@ -10,7 +10,6 @@ import functools
 import warnings
 from collections.abc import Iterable, Sequence, Sized
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from progressor.acts import AuditVerb
@@ -121,12 +120,7 @@ class Client(
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

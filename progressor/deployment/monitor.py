@@ -17,7 +17,6 @@ from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from types import TracebackType
 from typing import Self
 
 from progressor import metrics
@@ -77,12 +76,7 @@ class Monitor(ServiceHealth):
     def _serve(self) -> None:
         self._server.serve_forever(poll_interval=_LOOKS_UP_SECONDS)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left.set()
         self._server.shutdown()
         self._server.server_close()

@@ -6,7 +6,6 @@ Rule: it reads the namespaces from the database, and serves all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from progressor.client.engine_client import EngineClient
@@ -132,12 +131,7 @@ class Standalone:
         log.info("service started", extra=facts)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         node, _, (service, heartbeat, beside) = self._parts
         for each in (service, *beside):
             await each.stop()

@@ -20,7 +20,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, assert_never
 
 from progressor import metrics
@@ -86,12 +85,7 @@ class Supervisor:
             self._begin(number)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stop()
         if self._failure is not None:
             raise self._failure

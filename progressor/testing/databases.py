@@ -7,7 +7,6 @@ a checkpoint.
 from __future__ import annotations
 
 import secrets
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -34,9 +33,7 @@ class TestDatabases:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._template is not None:
             self._finished.append(self._template)
         self._drop_finished()

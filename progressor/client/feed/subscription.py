@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
-from types import TracebackType
 from typing import NamedTuple, Self, overload
 
 from progressor.client.feed.events import EventReader
@@ -147,12 +146,7 @@ class Subscription:
         self._background.keep("subscription", self._beat)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._is_entered = False
         await self._background.stop()
         await self._leave()

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, overload
 
 from progressor.client.feed.subscription import FeedBatch, Subscription
@@ -93,12 +92,7 @@ class SyncSubscription:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # A client that was closed meanwhile cannot say so: the others notice by its lease.
         with suppress(StorageUnavailable):
             self._run(self._left)

@@ -137,9 +137,7 @@ class Wait:
             _waits.setdefault(self.step.address, []).append(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with _lock:
             waits = _waits[self.step.address]
             waits.remove(self)
@@ -160,9 +158,7 @@ class NoWait:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Do nothing: nothing was begun."""
 
     def lend(self, process_no: int) -> None:

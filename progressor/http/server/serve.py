@@ -11,7 +11,6 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 import uvicorn
@@ -110,12 +109,7 @@ class ApiServer:
         self._background.begin("http server", self._server.serve([self._socket]))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         shared = self._shared
         await shared.waits.drain(shared.options.drain)
         self._server.should_exit = True
