@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from progressor.acts import MOST_ENTRIES, AuditPage, AuditVerb, check_filter, check_line, reason_of_block
 from progressor.client.dispatch.dispatcher import namespace_not_found
-from progressor.client.failure_groups import FailureGroup
+from progressor.client.failure_groups import FailureGroup, grouped
 from progressor.client.reader import Reader
 from progressor.client.results import Published
 from progressor.config import MOST_OF_A_GROUP, Retention, check_deleting, check_retention
@@ -232,4 +232,4 @@ class AdminMethods:
         Raise InvalidRequest if `since` is a negative duration or a time without tzinfo, and
         NamespaceNotFound if `namespace` is not known.
         """
-        return await self.reader.failures(namespace, since=since)
+        return grouped(await self.reader.failed(namespace, since=since))

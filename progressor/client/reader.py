@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from progressor.bulks import BulkPreview
 from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found, not_answered
-from progressor.client.failure_groups import FailureGroup, grouped
 from progressor.codecs.codec import ANY_PROCESS, ValuePlace
 from progressor.errors import HistoryTruncated, InvalidRequest, process_not_found
 from progressor.handlers.codec import RAW, Wire, json_object
@@ -215,24 +214,6 @@ class Reader:
         await self._node.connected()
         return await self._node.storage.samples(namespaces, within=within)
 
-    async def failures(
-        self,
-        namespace: str | None,
-        *,
-        since: datetime | timedelta | None,
-        namespaces: Sequence[str] | None = None,
-        most: int = MOST_FAILED,
-        looks: int | None = None,
-    ) -> list[FailureGroup]:
-        """Return failures in groups, the largest first, of the namespaces that these patterns fit.
-
-        Look at `most` of each kind in each of them. With `looks`, look at about so many in all, few of
-        which are timers. Raise InvalidRequest and NamespaceNotFound as `Client.errors`.
-        """
-        return grouped(
-            await self.failed(namespace, since=since, namespaces=namespaces, most=most, looks=looks)
-        )
-
     async def failed(
         self,
         namespace: str | None,
@@ -242,7 +223,11 @@ class Reader:
         most: int = MOST_FAILED,
         looks: int | None = None,
     ) -> list[Failed]:
-        """Return the failures of which `failures` makes groups."""
+        """Return failures of a namespace, or of those that these patterns fit.
+
+        Look at `most` of each kind in each of them. With `looks`, look at about so many in all, few of
+        which are timers. Raise InvalidRequest and NamespaceNotFound as `Client.errors`.
+        """
         begin, ago = check_since(since)
         if namespace is not None:
             check_namespace(namespace)

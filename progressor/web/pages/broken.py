@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from progressor.client.failure_groups import FailureGroup, those_of
+from progressor.client.failure_groups import FailureGroup, grouped, those_of
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.auth.visible import failures_for, preview_for
@@ -65,14 +65,14 @@ async def broken(request: PageRequest) -> Response:
 async def _groups(request: PageRequest, namespace: str, since: str) -> list[FailureGroup]:
     if namespace:
         require(request.caller, Scope.ERRORS_READ, namespace)
-    found = await request.server.client.reader.failures(
+    failed = await request.server.client.reader.failed(
         namespace or None,
         since=since_of(since, request.preferences.zone),
         namespaces=seen_by(request.caller),
         most=MOST,
         looks=LOOKS,
     )
-    return failures_for(request.caller, found)
+    return failures_for(request.caller, grouped(failed))
 
 
 @pages.get("/broken/group", scope=Scope.ERRORS_READ)

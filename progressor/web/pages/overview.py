@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
-from progressor.client.failure_groups import FailureGroup
+from progressor.client.failure_groups import FailureGroup, grouped
 from progressor.http.server.auth.scopes import seen_by
 from progressor.http.server.auth.visible import failures_for, namespaces_for, workers_for
 from progressor.monitoring import KnownWorker, NamespaceStatus
@@ -68,10 +68,8 @@ async def _groups(request: PageRequest) -> Sequence[FailureGroup]:
     if not request.may(Scope.ERRORS_READ):
         return ()
     reader, seen = request.server.client.reader, seen_by(request.caller)
-    return failures_for(
-        request.caller,
-        await reader.failures(None, since=None, namespaces=seen, most=MOST, looks=_FEW_LOOKS),
-    )
+    failed = await reader.failed(None, since=None, namespaces=seen, most=MOST, looks=_FEW_LOOKS)
+    return failures_for(request.caller, grouped(failed))
 
 
 async def _silent(request: PageRequest) -> Sequence[KnownWorker]:
