@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import datetime, time, timedelta
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -94,15 +94,10 @@ def set_timer(
         jitter=read_duration(jitter, "--jitter"),
         between=None if between is None else _between(between, tz),
     )
-    seconds = read_duration(timeout, "--timeout")
+    common = _common(idempotency_key, timeout)
     members = {each.name: getattr(given, each.name) for each in fields(given)}
     stated = {name: value for name, value in members.items() if name not in ("name", "occurrence")}
-    ask(
-        settings,
-        lambda client: client.set_timer(
-            namespace, process_id, timer, **stated, idempotency_key=idempotency_key, timeout=seconds
-        ),
-    )
+    ask(settings, lambda client: client.set_timer(namespace, process_id, timer, **stated, **common))
     print_answer(None, f"set the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
 
 
@@ -118,13 +113,8 @@ def unset_timer(
     settings: Settings,
 ) -> None:
     """Cancel a timer of a process, if it has it. The request waits for its turn, as a call does."""
-    seconds = read_duration(timeout, "--timeout")
-    ask(
-        settings,
-        lambda client: client.unset_timer(
-            namespace, process_id, timer, idempotency_key=idempotency_key, timeout=seconds
-        ),
-    )
+    common = _common(idempotency_key, timeout)
+    ask(settings, lambda client: client.unset_timer(namespace, process_id, timer, **common))
     print_answer(None, f"unset the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
 
 
@@ -143,14 +133,13 @@ def fire_timer(
 
     The request waits for its turn, as a call does.
     """
-    seconds = read_duration(timeout, "--timeout")
-    ask(
-        settings,
-        lambda client: client.fire_timer(
-            namespace, process_id, timer, idempotency_key=idempotency_key, timeout=seconds
-        ),
-    )
+    common = _common(idempotency_key, timeout)
+    ask(settings, lambda client: client.fire_timer(namespace, process_id, timer, **common))
     print_answer(None, f"fired the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
+
+
+def _common(idempotency_key: str | None, timeout: str | None) -> dict[str, Any]:
+    return {"idempotency_key": idempotency_key, "timeout": read_duration(timeout, "--timeout")}
 
 
 def _every(text: str, tz: str, start: datetime | None) -> timedelta | Rule:
