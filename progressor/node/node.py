@@ -80,14 +80,14 @@ class Node:
         self.steps = self.stops(batch_steps(self.storage, self.replies_behind))
         self._reads: Reads | None = None
         poll = options.reply_poll_interval
-        self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce, follows=self)
+        self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce)
         self.ring = ring
         self._listens_at: str | None = None
         if options.listen_database_url is not None:
             url = options.listen_database_url.get_secret_value()
             self._listens_at = with_defaults(url, field="listen_database_url")
         self.archive = None if options.archive is None else Archive(options.archive.get_secret_value())
-        self.signals = self._made_signals() if options.signals else None
+        self.signals = self.replies.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
         self.outbox = Outbox(self._connections, patience=options.patience, outage=self.storage.outage)
         self.browsing = Browsing(self._connections, patience=options.patience, outage=self.storage.outage)
@@ -298,21 +298,6 @@ class Node:
         for worker in await self.storage.live_workers(namespace, self.options.lease_age):
             for kind in kinds:
                 self.wake_worker(worker.worker_id, namespace, kind)
-
-    def follow(self, node_id: int, task_id: int) -> None:
-        """Listen for the end of a task that another process asked for first."""
-        if self.signals is not None:
-            self.signals.follow(node_id, task_id)
-
-    def unfollow(self, node_id: int, task_id: int) -> None:
-        """Stop listening for the end of a task."""
-        if self.signals is not None:
-            self.signals.unfollow(node_id, task_id)
-
-    def ended(self, task_id: int) -> None:
-        """Hint to other processes that wait for a task asked for here first: it may have ended."""
-        if self.signals is not None:
-            self.signals.ended(task_id)
 
     def fed(self) -> None:
         """Hint to all readers of the feed that it goes on."""

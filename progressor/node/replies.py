@@ -10,12 +10,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Protocol
 
 from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.loggers import Logger
 from progressor.outages import Outage, OutageLines, cause_of
-from progressor.storage import BatchRefused, Storage, TaskKey, TaskOutcome, TaskRef
+from progressor.storage import BatchRefused, Signals, Storage, TaskKey, TaskOutcome, TaskRef
 from progressor.supervision import Background
 
 log = Logger("progressor.replies")
@@ -25,22 +24,6 @@ _LINES = OutageLines("replies not read, a poll will", "replies still not read", 
 # Task ids: the most early hints, and the most followed tasks, that are kept.
 _MOST_EARLY = 10_000
 _MOST_LOOKED_AT = 500
-
-
-class Follows(Protocol):
-    """Hints to the followers of a task, which listen on the channel of its first asker."""
-
-    def follow(self, node_id: int, task_id: int) -> None:
-        """Listen for the end of a task that the process `node_id` asked for first."""
-        ...
-
-    def unfollow(self, node_id: int, task_id: int) -> None:
-        """Stop listening for the end of a task."""
-        ...
-
-    def ended(self, task_id: int) -> None:
-        """Hint to the followers of a task that was asked for here first: it may have ended."""
-        ...
 
 
 class Replies:
@@ -55,12 +38,12 @@ class Replies:
         *,
         poll_interval: timedelta,
         announce: Callable[[int, str, int], None],
-        follows: Follows | None = None,
     ) -> None:
         self._storage = storage
         self._poll_interval = poll_interval.total_seconds()
         self._announce = announce
-        self._follows = follows
+        self.signals: Signals | None = None
+        """The hints to and from the followers of tasks; None with signals off."""
         # The callers of each task, each with a future of its own.
         self._waiters: dict[TaskKey, list[asyncio.Future[TaskOutcome]]] = {}
         # Several keys for one id: a promoted server may draw the number of another task again.
@@ -104,9 +87,9 @@ class Replies:
         if callers is None:
             callers = self._waiters[key] = []
             self._by_id.setdefault(ref.task_id, []).append(key)
-            if ref.reply_to is not None and self._follows is not None:
+            if ref.reply_to is not None and self.signals is not None:
                 self._first_askers[key] = ref.reply_to
-                self._follows.follow(ref.reply_to, ref.task_id)
+                self.signals.follow(ref.reply_to, ref.task_id)
             if self._early.pop(ref.task_id, False):
                 self._look([key])
         answer: asyncio.Future[TaskOutcome] = asyncio.get_running_loop().create_future()
@@ -129,8 +112,8 @@ class Replies:
         if not same:
             del self._by_id[key.task_id]
         first_asker = self._first_askers.pop(key, None)
-        if first_asker is not None and self._follows is not None:
-            self._follows.unfollow(first_asker, key.task_id)
+        if first_asker is not None and self.signals is not None:
+            self.signals.unfollow(first_asker, key.task_id)
         return [caller for caller in callers if not caller.done()]
 
     def resolve(self, ref: TaskRef, answer: TaskOutcome) -> None:
@@ -143,14 +126,14 @@ class Replies:
         self._followed[task_id] = True
         while len(self._followed) > _MOST_EARLY:
             self._followed.popitem(last=False)
-        if task_id not in self._by_id and self._follows is not None:
+        if task_id not in self._by_id and self.signals is not None:
             # The task may have ended before: its follower looks now. If it still runs here, `resolve` hints
             # again.
-            self._follows.ended(task_id)
+            self.signals.ended(task_id)
 
     def _tell_followers(self, task_id: int) -> None:
-        if self._followed.pop(task_id, False) and self._follows is not None:
-            self._follows.ended(task_id)
+        if self._followed.pop(task_id, False) and self.signals is not None:
+            self.signals.ended(task_id)
 
     def _hand_out(self, key: TaskKey, answer: TaskOutcome) -> None:
         for caller in self._forget(key):
