@@ -98,6 +98,12 @@ def count(number: int) -> str:
     return f"{MOST_COUNTED:,}+" if number > MOST_COUNTED else f"{number:,}"
 
 
+def number_of(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 process, 2 processes."""
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
 def duration(age: timedelta) -> str:
     """Return a duration as text, in the smallest unit with fewer than 120 of them."""
     seconds = age.total_seconds()

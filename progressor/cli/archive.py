@@ -23,7 +23,7 @@ from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
 from progressor.errors import ArchiveDamaged, InvalidRequest
 from progressor.http.wire.models import plain
-from progressor.texts import visible
+from progressor.texts import number_of, visible
 
 app = typer.Typer(
     add_completion=False,
@@ -81,7 +81,7 @@ def verify(namespace: NamespaceName, *, at: Where = None, settings: Settings) ->
         except (ArchiveDamaged, InvalidRequest) as error:
             damaged += 1
             warning(f"{name}: {error}")
-    note(f"{parts:,} parts with {records:,} lines, {damaged:,} damaged")
+    note(f"{number_of(parts, 'part')} with {number_of(records, 'line')}, {damaged:,} damaged")
     if damaged or not parts:
         raise typer.Exit(1)
 
@@ -121,7 +121,9 @@ def remove(
         raise typer.BadParameter("name processes, or a --receipt of them", param_hint="PROCESS_ID")
     archive = _archive(at, settings)
     if not dry_run:
-        confirm(f"Remove {len(wanted):,} processes of {visible(namespace)} from the archive?", yes=yes)
+        confirm(
+            f"Remove {number_of(len(wanted), 'process')} of {visible(namespace)} from the archive?", yes=yes
+        )
     found, parts, damaged = _go_through(
         archive, namespace, archive.count if dry_run else archive.remove, wanted
     )
@@ -131,7 +133,8 @@ def remove(
             print_json(gone, machine=True)
     verb = "would be removed" if dry_run else "removed"
     many = sum(map(bool, found.values()))
-    note(f"{verb}: {found.total():,} records of {many:,} processes, from {parts:,} parts")
+    records, processes = number_of(found.total(), "record"), number_of(many, "process")
+    note(f"{verb}: {records} of {processes}, from {number_of(parts, 'part')}")
     strays = list(archive.strays(namespace))
     for name in strays:
         warning(f"{name} has no manifest and was not read: if no walk is writing it, remove it")

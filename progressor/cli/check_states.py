@@ -17,7 +17,7 @@ from progressor.client.client import Client
 from progressor.client.state_samples import FaultGroup, StateSample, sample_states
 from progressor.deployment.settings import Settings
 from progressor.errors import ProgressorError
-from progressor.texts import visible
+from progressor.texts import number_of, visible
 
 _UNREADABLE, _NOT_EXAMINED = 1, 2
 _INDENT = "  "
@@ -47,7 +47,7 @@ def check_states(
             for each in namespaces:
 
                 def progress(states: int, name: str = each.name) -> None:
-                    shown.update(f"{name}: {states:,} states read")
+                    shown.update(f"{name}: {number_of(states, 'state')} read")
 
                 found.append(await sample_states(client, each, size=sample, progress=progress))
         return found

@@ -24,7 +24,7 @@ from progressor.client.client import Client
 from progressor.client.results import Removal
 from progressor.deployment.settings import Settings
 from progressor.model import Metadata
-from progressor.texts import visible
+from progressor.texts import number_of, visible
 
 # Process ids that a dry run shows.
 _SHOWN = 20
@@ -117,11 +117,11 @@ def remove(
         confirm(f"Delete these processes of {visible(namespace)} with their whole histories?", yes=yes)
         done = ask(settings, lambda client: _remove(client, wanted, quiet=json))
         if not json:
-            many = f"removed {done.processes:,} processes of {namespace}, with {done.events:,} events"
-            stdout().print(visible(many), soft_wrap=True)
+            gone, events = number_of(done.processes, "process"), number_of(done.events, "event")
+            stdout().print(visible(f"removed {gone} of {namespace}, with {events}"), soft_wrap=True)
         if done.failed:
             where = "in its receipt" if json else "above"
-            warning(f"not removed: {done.failed:,} processes; the error of each is {where}")
+            warning(f"not removed: {number_of(done.failed, 'process')}; the error of each is {where}")
             raise typer.Exit(1)
 
 
@@ -146,7 +146,9 @@ async def _look(client: Client, wanted: _Wanted) -> _Match:
 
 
 def _show(found: _Match, console: Console) -> None:
-    console.print(f"{found.processes:,} processes match, with {found.events:,} events", soft_wrap=True)
+    verb = "matches" if found.processes == 1 else "match"
+    processes, events = number_of(found.processes, "process"), number_of(found.events, "event")
+    console.print(f"{processes} {verb}, with {events}", soft_wrap=True)
     for each in found.examples:
         console.print(visible(f"  {each}"), soft_wrap=True)
     if found.processes > len(found.examples):

@@ -21,6 +21,7 @@ from progressor.deployment.database import existing_database
 from progressor.deployment.settings import Settings
 from progressor.node.node import Node
 from progressor.services.reencoder import KeyShare, Reencoded, Reencoder
+from progressor.texts import number_of
 
 _LEFT = 1
 
@@ -89,7 +90,7 @@ def reencode(
 
 def _line(so_far: Reencoded) -> str:
     read = sum(share.values for share in so_far.found.values())
-    return f"{so_far.table}: {read:,} values read, {so_far.written.values:,} written"
+    return f"{so_far.table}: {number_of(read, 'value')} read, {so_far.written.values:,} written"
 
 
 def _document(result: Reencoded, *, dry_run: bool) -> dict[str, Any]:
@@ -122,9 +123,9 @@ def _view(result: Reencoded, *, dry_run: bool) -> Table:
     for share in sorted(result.unreadable.values(), key=lambda each: each.key):
         table.add_row(f"not readable: {share.key}", *_numbers(share), style="red")
     if result.left:
-        table.add_row("left, because others held them", f"{result.left:,} rows", "", style="red")
+        table.add_row("left, because others held them", number_of(result.left, "row"), "", style="red")
     return table
 
 
 def _numbers(share: KeyShare) -> tuple[str, str]:
-    return f"{share.values:,} values", f"{share.bytes:,} bytes"
+    return number_of(share.values, "value"), number_of(share.bytes, "byte")

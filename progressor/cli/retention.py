@@ -26,7 +26,7 @@ from progressor.deployment.settings import Settings
 from progressor.deployment.standalone import Standalone, retention_sweeper_apart
 from progressor.http.wire.models import plain
 from progressor.monitoring import KnownRetention, RetentionEstimate
-from progressor.texts import duration, visible
+from progressor.texts import duration, number_of, visible
 
 app = typer.Typer(
     add_completion=False,
@@ -207,7 +207,7 @@ def _view(known: KnownRetention) -> Table:
     if known.began_at is not None:
         until = "now" if known.ended_at is None else clock(known.ended_at)
         rows.add_row("last walk", f"{clock(known.began_at)} to {until}")
-        deleted = f"{known.tasks_deleted:,} tasks, {known.events_deleted:,} events"
+        deleted = f"{number_of(known.tasks_deleted, 'task')}, {number_of(known.events_deleted, 'event')}"
         busy = f"; {known.passed_by:,} busy processes are left to the next walk" if known.passed_by else ""
         rows.add_row("deleted", deleted + busy)
     if known.next_at is not None and not known.is_walking and not known.retention.is_for_ever:

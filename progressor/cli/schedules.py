@@ -31,7 +31,7 @@ from progressor.handlers.process import Process
 from progressor.inputs import check_text
 from progressor.monitoring import KnownNamespace
 from progressor.schedules import SCHEDULES, ScheduleState, Span
-from progressor.texts import rule_text, short, visible
+from progressor.texts import number_of, rule_text, short, visible
 
 _PAGE = 1_000
 Name = Annotated[
@@ -247,7 +247,7 @@ def _last(state: ScheduleState) -> str:
     """Return when it sent last, and to whom."""
     sent, fanned_out = state.last, state.fanned_out
     if fanned_out is not None and (sent is None or sent.at < fanned_out.at):
-        return f"{clock(fanned_out.at)} {fanned_out.sent:,} processes"
+        return f"{clock(fanned_out.at)} {number_of(fanned_out.sent, 'process')}"
     return "" if sent is None else f"{clock(sent.at)} {visible(sent.process_id)}"
 
 

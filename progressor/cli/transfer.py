@@ -38,6 +38,7 @@ from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.release import VERSION
+from progressor.texts import number_of
 
 # An import commits so many processes at once, or these many tasks and events.
 _PROCESSES, _ROWS = 200, 5_000
@@ -89,7 +90,7 @@ def export(
         return many
 
     many = ask(settings, write)
-    note(f"{many:,} processes")
+    note(number_of(many, "process"))
 
 
 async def _pages(
@@ -216,7 +217,7 @@ def import_(
     """
     if dry_run:
         many = sum(1 for _ in _read(file))
-        _say({"read": many}, f"{many:,} processes are whole", machine=json)
+        _say({"read": many}, f"read {number_of(many, 'process')}: whole", machine=json)
         return
     done = dict.fromkeys(ImportOutcome, 0)
 
@@ -230,13 +231,16 @@ def import_(
     try:
         ask(settings, write)
     except BaseException:
-        note(
-            f"{done[ImportOutcome.IMPORTED]:,} processes were imported before; the command can be repeated"
-        )
+        before = number_of(done[ImportOutcome.IMPORTED], "process")
+        note(f"imported {before} before that; the command can be repeated")
         raise
     imported, taken = done[ImportOutcome.IMPORTED], done[ImportOutcome.TAKEN]
     beside = f"; {taken:,} were there already" if taken else ""
-    _say({"imported": imported, "taken": taken}, f"imported {imported:,} processes{beside}", machine=json)
+    _say(
+        {"imported": imported, "taken": taken},
+        f"imported {number_of(imported, 'process')}{beside}",
+        machine=json,
+    )
 
 
 def _say(facts: dict[str, int], words: str, *, machine: bool) -> None:

@@ -22,7 +22,17 @@ from progressor.http.wire.models import plain
 from progressor.http.wire.paths import segment_of
 from progressor.messages.message import sent_by
 from progressor.model import TaskType, Timer
-from progressor.texts import changed_lines, count, duration, pretty, recurs_text, rule_text, short, visible
+from progressor.texts import (
+    changed_lines,
+    count,
+    duration,
+    number_of,
+    pretty,
+    recurs_text,
+    rule_text,
+    short,
+    visible,
+)
 from progressor.web.preferences import BrowserPreferences, mark_of
 from progressor.web.static import known_files
 
@@ -122,11 +132,6 @@ def bytes_text(data: bytes | None) -> str:
     return f"{data[:_MOST_BYTES].hex(' ')}{more} ({len(data):,} bytes)"
 
 
-def many(number: int, noun: str) -> str:
-    """Return a count with its noun: 1 event, 2 events."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def with_code(text: str) -> Markup:
     """Return a text in which what stands between backticks is code."""
     plain_part, code = Markup("{}"), Markup("<code>{}</code>")
@@ -185,7 +190,7 @@ def _templates() -> Environment:
         "rule_of": rule_of,
         "given": given_text,
         "value": value_text,
-        "many": many,
+        "many": number_of,
         "with_code": with_code,
         "pattern": pattern_of,
         "mark": mark_of,

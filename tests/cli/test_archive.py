@@ -45,7 +45,7 @@ def test_parts_are_listed(ask: Ask, place: Path) -> None:
 def test_a_damaged_part_is_named(ask: Ask, place: Path) -> None:
     """What is whole ends with status 0; one that is not what its manifest says, with 1."""
     whole = ask("archive", "verify", NS, "--archive", str(place))
-    assert (whole.status, "1 parts with 3 lines, 0 damaged" in whole.err) == (0, True)
+    assert (whole.status, "1 part with 3 lines, 0 damaged" in whole.err) == (0, True)
     (part,) = place.rglob("*.gz")
     part.write_bytes(part.read_bytes()[:-1])
     damaged = ask("archive", "verify", NS, "--archive", str(place))
@@ -73,10 +73,10 @@ def test_processes_are_removed(ask: Ask, place: Path, tmp_path: Path) -> None:
     of = ("archive", "remove", NS, "--archive", str(place), "--receipt", str(receipt))
     look = ask(*of, "--dry-run", "--json")
     assert look.json == {"namespace": NS, "process_id": "p1", "records": 2}
-    assert "would be removed: 2 records of 1 processes, from 1 parts" in " ".join(look.err.split())
+    assert "would be removed: 2 records of 1 process, from 1 part" in " ".join(look.err.split())
     assert ask(*of).status == 2, "nobody was asked"
     assert ask("archive", "verify", NS, "--archive", str(place)).status == 0
-    assert "removed: 2 records of 1 processes, from 1 parts" in " ".join(ask(*of, "--yes").err.split())
+    assert "removed: 2 records of 1 process, from 1 part" in " ".join(ask(*of, "--yes").err.split())
     again = ask("archive", "remove", NS, "p1", "--archive", str(place), "--yes")
     assert (again.status, "removed: 0 records" in again.err) == (0, True)
     assert not list(place.rglob("*.gz"))

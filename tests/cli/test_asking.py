@@ -287,7 +287,7 @@ def test_what_matches_is_exported_and_removed(ask: Ask, order: str) -> None:
     assert (head["kind"], tail) == ("head", {"kind": "tail", "processes": 0})
     assert ask("get", NS, f"{order}-2").status == 0
     gone = ask("remove", NS, "--metadata", other, "--yes").out
-    assert gone == f"removed 1 processes of {NS}, with 1 events\n"
+    assert gone == f"removed 1 process of {NS}, with 1 event\n"
     assert ask("remove", NS).status == 2
     assert ask("remove", NS, "x", "--metadata", mine).status == 2
     for empty in ("{}", "null"):

@@ -73,7 +73,7 @@ def test_what_stays_is_told_to_people_and_scripts(
             assert (stays["removed_at"], gone["error"]) == (None, None)
             assert "notes_process_no_fkey" in stays["error"]
             assert (done.status, "2 processes match" in done.err) == (1, True)
-            assert "not removed: 1 processes; the error of each is in its receipt" in done.err
+            assert "not removed: 1 process; the error of each is in its receipt" in done.err
             again = ask("remove", NS, *mine, "--yes")
             assert (again.status, f"{order}-0: " in again.err) == (1, True)
         finally:

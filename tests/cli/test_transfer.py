@@ -235,7 +235,7 @@ def test_a_bad_file_says_where(ask: Ask, order: str, three: list[str], tmp_path:
     assert bad.status == 2
     number = len(good.splitlines()) + 1
     assert f"line {number} is no record: namespace: Field required" in bad.err
-    assert "0 processes were imported before" in bad.err, "it was there already"
+    assert "imported 0 processes before that" in bad.err, "it was there already"
 
 
 def test_options_that_contradict(ask: Ask, order: str) -> None:

@@ -156,9 +156,9 @@ def test_the_commands_of_an_archive(dsn: str, type_: Type, tmp_path: Path) -> No
         before={"progressor history grid.meter m-17": walk},
         named={"/srv/progressor-archive": str(place), "2026-11-26": "*"},
     )
-    assert "1 parts with 5 lines, 0 damaged" in shown["progressor archive verify grid.meter"]
+    assert "1 part with 5 lines, 0 damaged" in shown["progressor archive verify grid.meter"]
     removing = "progressor archive remove grid.meter m-17 m-18 --dry-run"
-    assert shown[removing] == ["would be removed: 4 records of 1 processes, from 1 parts"]
+    assert shown[removing] == ["would be removed: 4 records of 1 process, from 1 part"]
     assert list(Archive(str(place)).parts("grid.meter")) == []
     with SyncClient(dsn) as client:
         assert client.get("grid.meter", "m-17", range=None).first_event_id == 2
