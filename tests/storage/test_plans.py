@@ -1383,6 +1383,25 @@ async def test_cost_of_a_look_at_old_tasks(
     assert buffers <= 8 * most
 
 
+@pytest.mark.parametrize("hours", [-1, 1], ids=["ripe", "unripe"])
+@pytest.mark.parametrize("name", ["ripen", "backlog"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_what_rests(
+    dsn: str, hot: dict[str, Params], tables: Tables, name: str, analyzed: bool, hours: int
+) -> None:
+    """Of all that is held until a time, a look reads the first, be it due or not."""
+    fill(tables)
+    tables.execute(
+        "UPDATE schedule SET claimable = FALSE, held_time = %s WHERE task_type = 'call'", T0 + hours * LONG
+    )
+    if analyzed:
+        tables.execute("ANALYZE")
+    values = {"namespace": f"'{NS}'", "now": f"'{T0}'", "limit": "10", "most": "10", "after": "0"}
+    read, buffers = await measured(dsn, name, hot[name], values)
+    assert max(read) <= 10
+    assert buffers <= 500
+
+
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
 async def test_cost_of_a_moment(dsn: str, hot: dict[str, Params], tables: Tables, analyzed: bool) -> None:
     """The place of a moment is found by halves."""

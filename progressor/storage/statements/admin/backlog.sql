@@ -28,7 +28,8 @@ SELECT
             SELECT s.held_time
             FROM progressor.schedule AS s
             WHERE s.namespace_no = at.namespace_no AND s.group_no IS NULL AND s.held_time > at.now
-            ORDER BY s.held_time
+            -- With the group, which is NULL: in the words of the index, or all of them would be sorted.
+            ORDER BY s.group_no, s.held_time
             LIMIT 1
         )
     ) AS next_due,
@@ -115,7 +116,7 @@ FROM
                 SELECT s.held_time
                 FROM progressor.schedule AS s
                 WHERE s.namespace_no = at.namespace_no AND s.group_no IS NULL AND s.held_time <= at.now
-                ORDER BY s.held_time, s.task_id
+                ORDER BY s.group_no, s.held_time, s.task_id
                 LIMIT %(most)s::bigint
             )
             LIMIT %(most)s::bigint

@@ -10,7 +10,8 @@ WITH due AS MATERIALIZED (
             SELECT n.namespace_no FROM progressor.namespaces AS n WHERE n.name = %(namespace)s::text
         )
         AND s.group_no IS NULL AND s.held_time <= coalesce(%(now)s::timestamptz, now())
-    ORDER BY s.held_time, s.task_id
+    -- With the group, which is NULL: in the words of the index, or all of them would be sorted.
+    ORDER BY s.group_no, s.held_time, s.task_id
     LIMIT %(limit)s::bigint
     FOR NO KEY UPDATE OF p, s SKIP LOCKED
 )
