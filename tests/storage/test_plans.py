@@ -922,6 +922,18 @@ async def test_every_statement_is_looked_at(hot: dict[str, Params]) -> None:
     assert set(hot) == set(STATEMENTS) - OTHER_STATEMENTS
 
 
+async def test_none_is_parallel(dsn: str, hot: dict[str, Params], tables: Tables) -> None:
+    """No statement starts workers, which takes longer than all that it reads."""
+    fill(tables)
+    tables.execute("ANALYZE")
+    names = ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_index_scan_size")
+    (database,) = tables.execute("SELECT current_database() AS name")
+    for each in names:
+        tables.execute(f"ALTER DATABASE {database['name']} SET {each} = 0")  # type: ignore[arg-type] # a constant
+    found = await plans(dsn, hot)
+    assert [name for name, plan in found.items() if "Gather" in str(plan)] == []
+
+
 async def test_on_empty_tables(dsn: str, hot: dict[str, Params]) -> None:
     """A database that was just made, never analyzed, gets plans for what it will become."""
     assert faults(await plans(dsn, hot)) == []
