@@ -976,9 +976,13 @@ async def test_on_tables_that_were_empty_when_looked_at(
     assert faults(await plans(dsn, hot, session_state=session_state)) == []
 
 
+_LEFT = {"limit": "10", "lease": "1", "left": "'{call other,timeout other}'"}
 CLAIMS = {
     "search_calls": {"limit": "10", "lease": "1"},
     "search_timers": {"limit": "10", "lease": "1"},
+    # Nothing of what waits is left to others.
+    "search_served_calls": _LEFT,
+    "search_served_timers": _LEFT,
     "backlog": {"most": "10", "after": "0"},
 }
 
@@ -1045,7 +1049,7 @@ async def test_cost_of_a_claim(
     connections = SessionPool(dsn, limit=1)
     async with connections.acquire() as session:
         await session._prepare({name: hot[name]})
-        arguments = ", ".join(values[each] for each in numbered(name).names)
+        arguments = ", ".join(values.get(each, "NULL") for each in numbered(name).names)
         sql = f'EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE "{name}" ({arguments})'
         session._pgconn.send_query_params(sql.encode(), [])
         (row,) = (await session._synced(["EXPLAIN"]))["EXPLAIN"]

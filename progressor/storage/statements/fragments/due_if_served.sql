@@ -35,7 +35,7 @@ due AS MATERIALIZED (
             )
             -- queue_timers has timers of groups wait for room.
             AND (p.group_no IS NULL OR s.task_type NOT IN ('timeout', 'remove'))
-        ORDER BY coalesce(s.order_time, s.scheduled_time), s.task_id
+        -- They come in the order of `looked`: nothing is sorted, and the limit ends the reading.
         LIMIT %(limit)s::bigint
         FOR NO KEY UPDATE OF p, s SKIP LOCKED
     ) AS d
