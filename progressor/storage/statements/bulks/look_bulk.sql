@@ -1,5 +1,6 @@
 -- run_bulk, behind its lock: the next broken processes that match, up to `room` of the next `looks`, and
--- where the look ended. Whether they still match is known only behind their own locks.
+-- where the look ended: with the last of these, or with the one behind the last that has room. It looks no
+-- further. Whether they still match is known only behind their own locks.
 WITH looked AS MATERIALIZED (
     SELECT
         p.process_no, p.process_id, p.created_at, p.status, p.status_changed_at, p.corrupted_by, p.detail,
@@ -20,7 +21,7 @@ WITH looked AS MATERIALIZED (
     ) AS p
 ),
 
-matching AS (
+matching AS MATERIALIZED (
     SELECT l.process_no, l.process_id, l.created_at, l.place
     FROM looked AS l
     LEFT JOIN LATERAL (
@@ -42,14 +43,21 @@ matching AS (
             OR %(handler)s::text
             = CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END
         )
-    ORDER BY l.place
+    -- They come in the order of `looked`: nothing is sorted, and the limit ends the reading.
     LIMIT %(room)s::bigint
 )
 
 SELECT m.process_no, m.process_id, m.created_at, m.place, TRUE AS matches
 FROM matching AS m
 UNION ALL
-SELECT l.process_no, l.process_id, l.created_at, l.place, FALSE
-FROM looked AS l
-WHERE l.place = (SELECT count(*) FROM looked)
+(
+    SELECT l.process_no, l.process_id, l.created_at, l.place, FALSE
+    FROM looked AS l
+    WHERE
+        l.place = CASE
+            WHEN (SELECT count(*) FROM matching) < %(room)s::bigint THEN (SELECT count(*) FROM looked)
+            ELSE (SELECT max(m.place) + 1 FROM matching AS m)
+        END
+    LIMIT 1
+)
 ORDER BY place, matches
