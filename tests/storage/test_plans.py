@@ -1436,6 +1436,43 @@ async def test_cost_of_what_rests(
     assert buffers <= 500
 
 
+# Messages of a hundred senders to a target each; of one sender to one target, or to a target each.
+LINES = {
+    "many": ("1 + n %% 100", "'p-' || n %% 100"),
+    "one": ("1", "'p'"),
+    "fan": ("1", "'p-' || n"),
+}
+
+
+@pytest.mark.parametrize("lines", list(LINES))
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_a_flight(
+    dsn: str, hot: dict[str, Params], tables: Tables, lines: str, analyzed: bool
+) -> None:
+    """It reads about as many messages as it takes, and of a sender with many targets some behind each."""
+    sender, target = LINES[lines]
+    tables.execute(
+        f"""
+        INSERT INTO outbox (
+            process_no, task_id, created_at, due, n, task_type, namespace, process_id, idempotency_key,
+            request_hash
+        )
+        SELECT {sender}, n, %s, %s, 0, 'notify', %s, {target}, 'message-' || n, ''
+        FROM generate_series(1, %s) AS n
+        """,  # type: ignore[arg-type] # of this module
+        *(T0, T0, NS, ROWS),
+    )
+    if analyzed:
+        tables.execute("ANALYZE")
+    values = {"limit": "20", "bytes": "1000000", "now": f"'{T0}'", "most": "1000"}
+    read, buffers = await measured(dsn, "take_messages", hot["take_messages"], values)
+    assert max(read) <= (400 if lines == "fan" else 21)
+    assert buffers <= 1000
+    read, buffers = await measured(dsn, "waiting_messages", hot["waiting_messages"], values)
+    assert max(read) <= 1000
+    assert buffers <= 200
+
+
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
 async def test_cost_of_a_moment(dsn: str, hot: dict[str, Params], tables: Tables, analyzed: bool) -> None:
     """The place of a moment is found by halves."""

@@ -4,7 +4,7 @@
 -- in this snapshot is not taken, even if the first is being delivered just now.
 --
 --   head    the first messages of their senders and targets, locked
---   line    these, and those behind them; `so_far` is the bytes of what comes up to here
+--   line    these, and those behind them, as many as are taken; `so_far` is the bytes of what comes up to here
 WITH head AS MATERIALIZED (
     SELECT o.process_no, o.task_id, o.n, o.namespace, o.process_id, o.due
     FROM progressor.outbox AS o
@@ -19,18 +19,25 @@ WITH head AS MATERIALIZED (
 
 line AS MATERIALIZED (
     SELECT
-        m.*,
-        sum(octet_length(m.args)) OVER (ORDER BY h.due, m.process_no, m.task_id, m.n) AS so_far,
-        row_number() OVER (ORDER BY h.due, m.process_no, m.task_id, m.n) AS place
-    FROM head AS h
-    CROSS JOIN LATERAL (
-        SELECT m.process_no, m.task_id, m.n, m.args
-        FROM progressor.outbox AS m
-        WHERE
-            m.process_no = h.process_no AND (m.task_id, m.n) >= (h.task_id, h.n)
-            AND m.namespace = h.namespace AND m.process_id = h.process_id
-        ORDER BY m.task_id, m.n
-        LIMIT %(limit)s::bigint
+        m.process_no, m.task_id, m.n, m.place,
+        sum(m.bytes) OVER (ORDER BY m.place) AS so_far
+    FROM (
+        SELECT m.*, row_number() OVER () AS place
+        FROM (
+            SELECT m.*
+            FROM head AS h
+            CROSS JOIN LATERAL (
+                SELECT m.process_no, m.task_id, m.n, m.namespace, m.process_id, octet_length(m.args) AS bytes
+                FROM progressor.outbox AS m
+                WHERE m.process_no = h.process_no AND (m.task_id, m.n) >= (h.task_id, h.n)
+                ORDER BY m.task_id, m.n
+                -- Of a sender with many targets not all that it sent.
+                LIMIT %(limit)s::bigint
+            ) AS m
+            WHERE m.namespace = h.namespace AND m.process_id = h.process_id
+            -- They come in the order of `head`: nothing is sorted, and the limit ends the reading.
+            LIMIT %(limit)s::bigint
+        ) AS m
     ) AS m
 )
 
