@@ -94,11 +94,19 @@ class Delivery(NamedTuple):
 
 
 class WaitingMessages(NamedTuple):
-    """The messages in the outbox, counted up to 1,000; the age of the oldest, and when the next is due."""
+    """The messages in the outbox, counted up to 1,000; the age of the oldest, and when the next is due.
+
+    `due_in` is None if each that was counted waits for an earlier one.
+    """
 
     messages: int
     age: timedelta | None
     due_in: timedelta | None
+
+    @property
+    def hide_others(self) -> bool:
+        """Return whether there may be messages that were not looked at."""
+        return self.messages == _MOST_COUNTED
 
 
 class UndeliveredMessage(NamedTuple):

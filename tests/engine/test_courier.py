@@ -129,17 +129,27 @@ class Told:
 
 
 @pytest.mark.parametrize(
-    ("due_in", "rung", "sooner"),
-    [(None, 0, None), (timedelta(0), 1, None), (-SECOND, 1, None), (SECOND, 0, SECOND)],
+    ("due_in", "messages", "rung", "sooner"),
+    [
+        (None, 5, 0, None),
+        (timedelta(0), 5, 1, None),
+        (-SECOND, 5, 1, None),
+        (SECOND, 5, 0, SECOND),
+        # All that were looked at wait for others: one behind them may be due.
+        (None, 1000, 1, None),
+        (SECOND, 1000, 0, SECOND),
+    ],
 )
-async def test_a_sweep(due_in: timedelta | None, rung: int, sooner: timedelta | None) -> None:
+async def test_a_sweep(
+    due_in: timedelta | None, messages: int, rung: int, sooner: timedelta | None
+) -> None:
     """It rings for what is due, comes back for what will be, and shows how much waits."""
     node: Any = Told()
-    node.outbox.found = WaitingMessages(5, 2 * SECOND, due_in)
+    node.outbox.found = WaitingMessages(messages, 2 * SECOND, due_in)
     sweeper = OutboxSweeper(node, interval=SECOND)
     assert await sweeper.run_once() == sooner
     assert node.rung == rung
-    assert REGISTRY.get_sample_value("progressor_outbox_waiting") == 5
+    assert REGISTRY.get_sample_value("progressor_outbox_waiting") == messages
     assert REGISTRY.get_sample_value("progressor_outbox_oldest_age_ms") == 2000
     await sweeper.stop()
     assert REGISTRY.get_sample_value("progressor_outbox_waiting") == 0
