@@ -1473,6 +1473,23 @@ async def test_cost_of_a_flight(
     assert buffers <= 200
 
 
+@pytest.mark.parametrize("filled", [fill, fill_one], ids=["many", "one"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_sizes(
+    dsn: str, hot: dict[str, Params], tables: Tables, filled: Callable[[Tables], None], analyzed: bool
+) -> None:
+    """Tasks and events are counted up to a bound of all processes, not of each."""
+    filled(tables)
+    # As if each of many had a thousand.
+    tables.execute("UPDATE tasks SET process_no = 1 + task_id / 1000 WHERE process_no <> 1")
+    if analyzed:
+        tables.execute("ANALYZE")
+    values = {"process_no": f"'{{{', '.join(map(str, range(1, 101)))}}}'", "most": "50"}
+    read, buffers = await measured(dsn, "whole_sizes", hot["whole_sizes"], values)
+    assert sum(read) <= 151
+    assert buffers <= 500
+
+
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
 async def test_cost_of_a_moment(dsn: str, hot: dict[str, Params], tables: Tables, analyzed: bool) -> None:
     """The place of a moment is found by halves."""
