@@ -1491,6 +1491,31 @@ async def test_cost_of_sizes(
 
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_leftovers(dsn: str, hot: dict[str, Params], tables: Tables, analyzed: bool) -> None:
+    """A look at leftovers reads no more than it may drop, and of the feed no young row but the first."""
+    fill(tables)
+    tables.execute("UPDATE feed_head SET position = %s", ROWS - 11)
+    tables.execute("UPDATE feed SET appended_at = appended_at - interval '1 hour' WHERE position <= 10")
+    tables.execute(
+        """
+        INSERT INTO removed_processes (process_no, kept_until, has_events, has_requests)
+        SELECT n, %s, TRUE, TRUE FROM generate_series(1, %s) AS n
+        """,
+        *(T0 + LONG, ROWS),
+    )
+    if analyzed:
+        tables.execute("ANALYZE")
+    values = {"limit": "100", "now": f"'{T0}'", "kept": "'1 minute'"}
+    read, buffers = await measured(dsn, "drop_removed", hot["drop_removed"], values)
+    assert max(read) <= 101
+    assert buffers <= 2000
+    read, buffers = await measured(dsn, "drop_feed", hot["drop_feed"], values)
+    # PostgreSQL reads one ahead of the first young one.
+    assert max(read) <= 12
+    assert buffers <= 200
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
 async def test_cost_of_a_moment(dsn: str, hot: dict[str, Params], tables: Tables, analyzed: bool) -> None:
     """The place of a moment is found by halves."""
     fill(tables)

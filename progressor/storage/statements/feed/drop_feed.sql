@@ -1,24 +1,30 @@
 -- drop_leftovers, last: delete the first rows of the feed, up to one that is younger than `kept`, and note
 -- how far. Rows are numbered before: without a reader nobody else does it.
-WITH first_rows AS MATERIALIZED (
-    SELECT
-        f.feed_id, f.position,
-        bool_and(f.appended_at < coalesce(%(now)s::timestamptz, now()) - %(kept)s::interval)
-            OVER (ORDER BY f.position) AS is_old
+WITH old_row AS MATERIALIZED (
+    SELECT f.feed_id
     FROM (
-        SELECT f.feed_id, f.position, f.appended_at
-        FROM progressor.feed AS f
-        -- The last one stays: who has read all can go on behind it, however long nothing comes.
-        WHERE f.position < (SELECT h.position FROM progressor.feed_head AS h)
-        ORDER BY f.position
-        LIMIT %(limit)s::bigint
+        SELECT
+            f.feed_id,
+            count(*) FILTER (
+                WHERE f.appended_at >= coalesce(%(now)s::timestamptz, now()) - %(kept)s::interval
+            ) OVER (ORDER BY f.position ROWS UNBOUNDED PRECEDING) AS young
+        FROM (
+            SELECT f.feed_id, f.position, f.appended_at
+            FROM progressor.feed AS f
+            -- The last one stays: who has read all can go on behind it, however long nothing comes.
+            WHERE f.position < (SELECT h.position FROM progressor.feed_head AS h)
+            ORDER BY f.position
+            LIMIT %(limit)s::bigint
+        ) AS f
     ) AS f
+    -- The number grows, which PostgreSQL knows: the first young row ends the reading.
+    WHERE f.young < 1
 ),
 
 dropped AS (
     DELETE FROM progressor.feed AS f
-    USING first_rows AS r
-    WHERE r.is_old AND f.feed_id = ANY (ARRAY[r.feed_id])
+    USING old_row AS r
+    WHERE f.feed_id = ANY (ARRAY[r.feed_id])
     RETURNING f.position
 ),
 

@@ -1,19 +1,25 @@
 -- drop_leftovers, last: forget the numbers of removed processes under which nothing is left, and whose
--- answers were kept long enough. Its snapshot is younger than that of drop_rows, so it sees what is left.
+-- answers were kept long enough. Its snapshot is younger than that of drop_rows, so it sees what is left. It
+-- looks at the first ones, as that does: nobody has deleted anything of the others yet.
 WITH emptied AS (
     UPDATE progressor.removed_processes AS r
     SET has_events = FALSE
     FROM (
         SELECT h.process_no
-        FROM progressor.removed_processes AS h
+        FROM (
+            SELECT f.process_no
+            FROM progressor.removed_processes AS f
+            WHERE f.has_events
+            ORDER BY f.process_no
+            LIMIT %(limit)s::bigint
+        ) AS f
+        JOIN progressor.removed_processes AS h ON h.process_no = ANY (ARRAY[f.process_no])
         WHERE
             h.has_events
             AND NOT EXISTS (
                 SELECT FROM progressor.events AS e WHERE e.process_no = h.process_no OFFSET 0
             )
-        ORDER BY h.process_no
-        LIMIT %(limit)s::bigint
-        FOR UPDATE SKIP LOCKED
+        FOR UPDATE OF h SKIP LOCKED
     ) AS i
     WHERE r.process_no = ANY (ARRAY[i.process_no])
 ),
@@ -23,16 +29,21 @@ deserted AS (
     SET has_requests = FALSE
     FROM (
         SELECT h.process_no
-        FROM progressor.removed_processes AS h
+        FROM (
+            SELECT f.process_no
+            FROM progressor.removed_processes AS f
+            WHERE f.has_requests
+            ORDER BY f.process_no
+            LIMIT %(limit)s::bigint
+        ) AS f
+        JOIN progressor.removed_processes AS h ON h.process_no = ANY (ARRAY[f.process_no])
         WHERE
             -- Only one part of a statement may change a row.
             h.has_requests AND NOT h.has_events
             AND NOT EXISTS (
                 SELECT FROM progressor.schedule AS s WHERE s.process_no = h.process_no OFFSET 0
             )
-        ORDER BY h.process_no
-        LIMIT %(limit)s::bigint
-        FOR UPDATE SKIP LOCKED
+        FOR UPDATE OF h SKIP LOCKED
     ) AS i
     WHERE r.process_no = ANY (ARRAY[i.process_no])
     RETURNING r.process_no
