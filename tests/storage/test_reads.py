@@ -17,11 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from progressor.errors import ProgressorError, SchemaMismatch
 from progressor.inputs import HistoryRange
-from progressor.model import Life
+from progressor.model import Event, Life
 from progressor.storage.operations import Storage
-from progressor.storage.queries.criteria import TraceRange, Wanted
+from progressor.storage.queries import reads as queries, traces
+from progressor.storage.queries.criteria import TaskRow, TraceRange, Wanted
 from progressor.storage.queries.reads import Reads, task_statement
-from tests.support import NS, SECOND, Tables, resume, start
+from tests.support import NS, SECOND, Tables, hold, request, resume, save, start
 
 
 @pytest.fixture
@@ -48,6 +49,55 @@ async def test_a_page_ends_where_states_have_no_room(
     assert (len(page), cursor is None) == (1, False)
     without, cursor = await reads.search(replace(wanted, states=False), limit=6, cursor=None)
     assert ([each.aux_state for each in without], cursor) == ([None] * 6, None)
+
+
+@pytest.mark.parametrize(
+    "wanted", [HistoryRange(), HistoryRange(0, 7, "backward"), HistoryRange(2, 5, "forward")]
+)
+async def test_a_history_is_read_in_parts(
+    storage: Storage, reads: Reads, monkeypatch: pytest.MonkeyPatch, wanted: HistoryRange
+) -> None:
+    """No part asks for more events than a few, which PostgreSQL would read all to see what has room."""
+    monkeypatch.setattr(queries, "_EVENTS_AT_ONCE", 3)
+    await start(storage, "p1", resume(events=(Event(b"an event"),) * 10))
+    asked, read = list[int | None](), reads.events
+
+    async def counting(life: Life, part: HistoryRange, **bounds: Any) -> tuple[Event, ...]:
+        asked.append(part.limit)
+        return await read(life, part, **bounds)
+
+    monkeypatch.setattr(reads, "events", counting)
+    process = await reads.process(NS, "p1")
+    assert process is not None
+    found = [event.event_id for event in await reads.history(process.life, wanted, last=10)]
+    first = wanted.offset + 1
+    whole = [*range(first, 11)] if wanted.direction == "forward" else [*range(10, 0, -1)]
+    assert found == whole[: wanted.limit]
+    assert len(asked) > 1
+    assert all(limit is not None and limit <= 3 for limit in asked)
+
+
+@pytest.mark.parametrize("of", [{}, {"last": 100}, {"limit": 7}, {"limit": 3}])
+async def test_a_trace_is_read_in_parts(
+    storage: Storage, reads: Reads, monkeypatch: pytest.MonkeyPatch, of: dict[str, Any]
+) -> None:
+    """A part has no more tasks than so many, and says that there are others."""
+    monkeypatch.setattr(traces, "_TASKS_AT_ONCE", 3)
+    await start(storage, "p1")
+    for _ in range(7):
+        await save(storage, await hold(storage, request("p1")), resume(events=(Event(b"an event"),)))
+    (whole, _), part = await reads.trace(TraceRange(NS, "p1", limit=3), room=1), list[TaskRow]()
+    rest, has_more, found = TraceRange(NS, "p1", **of), True, list[TaskRow]()
+    while has_more:
+        part, has_more = await reads.trace(rest, room=100_000)
+        assert len(part) <= 3
+        found = part + found if rest.last else found + part
+        if rest.last:
+            rest = rest._replace(before=found[0].task_id, last=rest.last - len(part))
+        else:
+            rest = rest._replace(after=found[-1].task_id, limit=rest.limit and rest.limit - len(part))
+    assert [len(each.events) for each in found] == ([0] + [1] * 7)[: of.get("limit")]
+    assert found[0] == whole[0]
 
 
 SECRET = " ".join(["a", "secret"])

@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.inputs import HistoryRange
+from progressor.inputs import LAST_ID, HistoryRange
 from progressor.model import (
     Event,
     Life,
@@ -51,7 +51,7 @@ from progressor.storage.queries.criteria import AnswerRow, TaskRow, TraceRange, 
 from progressor.storage.queries.pages import in_order, with_room
 from progressor.storage.queries.searches import PROCESS, Search, number_of
 from progressor.storage.queries.timers import shown_timers, timers_of
-from progressor.storage.queries.traces import task_row, tasks_of
+from progressor.storage.queries.traces import part_of, task_row, tasks_of
 from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import events, kept_answers, processes, removed_processes, tasks
 from progressor.storage.statements import Row
@@ -66,6 +66,8 @@ _BY_BITMAP = text(
     "SELECT set_config('enable_seqscan', 'off', TRUE), set_config('enable_indexscan', 'off', TRUE), "
     "set_config('enable_indexonlyscan', 'off', TRUE)"
 )
+# Of one part of a history: to find where it has no room, PostgreSQL reads all that it may have.
+_EVENTS_AT_ONCE = 5_000
 _EVENT_VALUES = ("payload", "metadata")
 _TASK_VALUES = ("args", "response", "error", "context")
 
@@ -135,7 +137,7 @@ class Reads:
         """
         found: list[Event] = []
         while True:
-            limit = None if wanted.limit is None else wanted.limit - len(found)
+            limit = min(_EVENTS_AT_ONCE, LAST_ID if wanted.limit is None else wanted.limit - len(found))
             offset = found[-1].event_id if found else wanted.offset
             if found and offset == (last if wanted.direction == "forward" else 1):
                 return tuple(found)
@@ -151,6 +153,7 @@ class Reads:
 
         `room` is in bytes for the tasks, and as much again for their events; one task alone may have more.
         """
+        of, is_part = part_of(of)
         page = with_room(tasks_of(of), order=(of.order,), sized=_TASK_VALUES, room=room)
         statement = select(page).order_by(*in_order(page, (of.order,)))
 
@@ -165,7 +168,8 @@ class Reads:
             return [], False
         shown = found if until is None else found[:until]
         rows = [task_row(row, made.get(row["task_id"], ())) for row in shown]
-        return rows if of.last is None else rows[::-1], found[0]["found"] > len(rows)
+        has_more = found[0]["found"] > len(rows) or (is_part and len(rows) in (of.limit, of.last))
+        return rows if of.last is None else rows[::-1], has_more
 
     async def task(self, namespace: str, process_id: str, task_id: int) -> AnswerRow | None:
         """Return the outcome of a task, of a process or of a life of it that removed itself.

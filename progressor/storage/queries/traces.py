@@ -54,6 +54,19 @@ _REDONE_BY = (
     .label("redone_by")
 )
 _MADE = ("events", "redone_by")
+# Tasks of one part of a trace: to find where it has no room, PostgreSQL reads all that it may have. For
+# each part the events are read anew, so it is a large one.
+_TASKS_AT_ONCE = 100_000
+
+
+def part_of(of: TraceRange) -> tuple[TraceRange, bool]:
+    """Return the first part of a range, and whether there may be others."""
+    most = of.limit if of.last is None else of.last
+    if most is not None and most <= _TASKS_AT_ONCE:
+        return of, False
+    if of.last is None:
+        return of._replace(limit=_TASKS_AT_ONCE), True
+    return of._replace(last=_TASKS_AT_ONCE), True
 
 
 def tasks_of(of: TraceRange) -> Select[Any]:
