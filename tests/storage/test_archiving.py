@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,7 +15,7 @@ from progressor.config import Retention
 from progressor.storage.admin import archiving, sweeps
 from progressor.storage.admin.archiving import Batch
 from progressor.storage.operations import Storage
-from tests.support import NS, SECOND, T0, Tables, events, fail, hold, request, resume, save, start
+from tests.support import NS, SECOND, T0, Tables, events, fail, hold, init, request, resume, save, start
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 OLD, LATER = T0, T0 + 100 * DAY
@@ -180,6 +181,35 @@ async def test_a_large_process_in_pieces(
     await storage.set_retention(NS, KEPT, now=LATER)
     assert await walk(storage, archive) == (12, 8)
     assert archived(archive) == (numbers, [1, 2, 3, 4])
+
+
+async def test_where_all_are_old_no_more_are_read_than_can_be_locked(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor than a look may reach, where few are; of each process the last event stays."""
+    monkeypatch.setattr(sweeps, "_LOOKS", 8)
+    monkeypatch.setattr(sweeps, "_HELD", 2)
+    for number in range(12):
+        await old(storage, f"old-{number}", calls=2)
+    for number in range(20):
+        await save(storage, await hold(storage, init(f"new-{number}"), now=LATER), resume(), now=LATER)
+    seen, look = list[tuple[int, int]](), sweeps.look
+
+    async def counting(*about: Any, **bounds: Any) -> sweeps.OldRows:
+        found = await look(*about, **bounds)
+        seen.append((len(found.seen), len(found.old)))
+        return found
+
+    monkeypatch.setattr(archiving, "look", counting)
+
+    async def keep(_batch: Batch) -> None:
+        """As an archive that has it."""
+
+    assert await storage.set_retention(NS, KEPT, now=LATER)
+    swept = await storage.sweep_archived(keep, rate=1_000_000, now=LATER)
+    assert swept is not None
+    assert (swept.tasks, swept.events, swept.is_over) == (36, 12, True)
+    assert seen == [(8, 2), *[(2, 2)] * 5, (2, 0), (8, 0), (8, 0), (2, 0)]
 
 
 async def test_a_walk_that_others_make_delays_none(storage: Storage) -> None:

@@ -102,19 +102,19 @@ class Archiving(Retentions):
     async def _pieces(self, claim: _Claim) -> list[_Piece]:
         """Read what is old of the next processes, and lock nothing."""
         pieces: list[_Piece] = []
-        walk = claim.walk
+        walk, looks = claim.walk, None
         while len(pieces) < _LOOKS and sum(len(piece.records) for piece in pieces) < _ROWS:
-            piece = await self._piece(walk, claim.bounds)
+            piece = await self._piece(walk, claim.bounds, looks)
             pieces.append(piece)
             # The next events of one process are read once these are gone.
             if piece.found.is_last or piece.found.stop.behind is not None:
                 break
-            walk = piece.found.behind
+            walk, looks = piece.found.behind, piece.found.next_looks
         return pieces
 
-    async def _piece(self, walk: Walk, bounds: Params) -> _Piece:
+    async def _piece(self, walk: Walk, bounds: Params, looks: int | None) -> _Piece:
         async def attempt(session: Session, _again: bool) -> _Piece:
-            found = await look(session, walk, bounds)
+            found = await look(session, walk, bounds, looks=looks)
             if not found.old:
                 return _Piece(found, [], [])
             reads = {"read_tasks": {**bounds, **found.old_tasks()}, "read_events": found.old_events()}

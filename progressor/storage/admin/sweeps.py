@@ -111,6 +111,11 @@ class OldRows:
         return is_whole and self.are_all
 
     @property
+    def next_looks(self) -> int:
+        """So many processes are to be looked at next: where many are old, no more than can be locked."""
+        return _HELD if len(self.old) >= _HELD // 2 else _LOOKS
+
+    @property
     def behind(self) -> Walk:
         """The walk behind all that it has seen."""
         return _gone_on(self.walk, self.seen[self.stop.place], self.stop.behind) if self.seen else self.walk
@@ -138,10 +143,15 @@ async def run_round(session: Session, walk: Walk, bounds: Params, *, rate: float
     return await delete(session, found, bounds, waits=waits)
 
 
-async def look(session: Session, walk: Walk, bounds: Params, *, most: int = _ROWS) -> OldRows:
-    """Look at the next processes of a walk, and lock nothing; find at most so many rows of each table."""
+async def look(
+    session: Session, walk: Walk, bounds: Params, *, most: int = _ROWS, looks: int | None = None
+) -> OldRows:
+    """Look at the next processes of a walk, `looks` at most, and lock nothing.
+
+    Find at most so many rows of each table.
+    """
     at, no = walk.cursor_at or _LONG_AGO, walk.cursor_no
-    looks = min(_LOOKS, most)
+    looks = min(_LOOKS, most, most if looks is None else looks)
     page = {"namespace_no": walk.namespace_no, "cursor_at": at, "cursor_no": no, "looks": looks}
     rows = (await session.transact({"look_sweep": page}))["look_sweep"]
     seen = [_Old(row, behind=_behind(walk, row)) for row in rows]
