@@ -37,6 +37,8 @@ _HOW_TO = ROOT / "docs/how-to"
 _COMMAND = re.compile(r"progressor (?P<args>.*?)( (?P<rest>(\||>>?) .*))?")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NUMBER = re.compile(r"(about )?[\d,.:-]*\d")
+# Processes, and parts.
+_COUNTED = re.compile(r"\bN (?:(\w+ss)(?:es)?|(\w+?)s?)\b")
 
 
 class Line(NamedTuple):
@@ -54,8 +56,8 @@ def _lines(page: str) -> Iterator[Line]:
 
 
 def _outline(lines: list[str]) -> list[str]:
-    """Lines with any number for each, and without the widths of their columns."""
-    return [" ".join(_NUMBER.sub("N", line).split()) for line in lines]
+    """Lines with any number for each, of one thing or many, and without the widths of their columns."""
+    return [_COUNTED.sub(r"N \1\2", " ".join(_NUMBER.sub("N", line).split())) for line in lines]
 
 
 Type = Callable[[str], list[str]]
