@@ -3,7 +3,8 @@
 Rule: a message becomes a task of its target and leaves the outbox in one transaction, so nothing is
 delivered twice and nothing is lost, wherever a courier dies. Any number of couriers may deliver: each holds
 what it takes, and skips what others hold. A step never locks a second process: only this does, after its
-commit. A refusal ends a message; only one to a namespace that nobody serves yet is tried again, for a day.
+commit. A refusal ends a message; a notice to a broken process stands in its trace then, cancelled. One to a
+process that is being repaired is tried again, and for a day one to a namespace that nobody serves yet.
 """
 
 from __future__ import annotations
@@ -205,7 +206,9 @@ class Outbox(Transactions):
                 delay = _pause(letter.row)
             elif isinstance(outcome, NotPrepared):
                 reasons[letter.key] = outcome.reason.value
-                if outcome.reason is Reason.NO_NAMESPACE and not letter.row["is_old"]:
+                is_served_later = outcome.reason is Reason.NO_NAMESPACE and not letter.row["is_old"]
+                # One whose broken target is not being repaired was dropped, with its task.
+                if is_served_later or outcome.reason is Reason.BROKEN:
                     delay = _pause(letter.row)
             else:
                 delivered[letter.request.namespace] += 1
@@ -338,7 +341,8 @@ def _delivering(letters: Sequence[_Letter], now: datetime | None) -> dict[str, P
         delivering |= {"prepare_init": params, "one_life": params}
     if notices:
         params = {**request_columns(notices), "now": now}
-        delivering |= {lock_by_name(len(notices)): params, "prepare_call": params}
+        verbs = (lock_by_name(len(notices)), "prepare_call", "cancel_messages")
+        delivering |= dict.fromkeys(verbs, params)
     if letters:
         columns = request_columns([each.request for each in letters])
         delivering["drop_messages"] = {**columns, **_key_columns([each.row for each in letters])}

@@ -240,6 +240,26 @@ async def test_a_message_that_cannot_be_delivered(
     assert await client.call(SHOP, "o1", "pay", []) == 0
 
 
+async def test_messages_to_a_broken_process(serve: MakeClient) -> None:
+    """They stand in its trace, with their senders' keys, and run again after its repair, in their order."""
+    client = await serve(shop(), ledger())
+    await client.start(LEDGER, "main")
+    await client.start(SHOP, "o1")
+    with pytest.raises(HandlerFailed):
+        await client.call(LEDGER, "main", "fail")
+    await client.call(SHOP, "o1", "pay", [1, 2, 3])
+    trace = await until(lambda: client.trace(LEDGER, "main"), lambda trace: len(trace) == 5)
+    kept = trace[2:]
+    assert [(each.status, each.args["amount"]) for each in kept] == [
+        (TaskStatus.CANCELLED, amount) for amount in (1, 2, 3)
+    ]
+    assert {each.error for each in kept} == {"ValueError: no"}
+    await client.simple_repair(LEDGER, "main")
+    for each in kept:
+        await client.redo(LEDGER, "main", each.task_id)
+    await until(lambda: posted(client), lambda got: got == [1, 2, 3])
+
+
 class Base64:
     """A codec that anybody can see through."""
 

@@ -31,6 +31,7 @@ from tests.support import (
     hold,
     number,
     removed,
+    repair,
     request,
     resume,
     save,
@@ -296,6 +297,47 @@ async def test_refusals(
     assert done.delivered == {NS: 1}
     assert waiting(tables) == []
     assert len(received(tables, "keyed")) == before
+
+
+async def test_a_notice_to_a_broken_process(
+    storage: Storage, outbox: Outbox, tables: Tables, dsn: str
+) -> None:
+    """It stands in the trace of its target, cancelled, in the order in which it was sent."""
+    await start(storage, "a")
+    broke = await break_process(storage, "b")
+    sent = [notice(args=text) for text in (b"1", b"2", b"3")]
+    await send(storage, *sent)
+    assert [each.reason for each in (await outbox.deliver(now=T0)).refused] == ["broken"] * 3
+    assert waiting(tables) == []
+    process, (*_, first, second, third) = tables.process("b") or {}, tables.tasks("b")
+    for kept, message in zip((first, second, third), sent, strict=True):
+        assert (kept["task_type"], kept["name"], bytes(kept["args"])) == ("notify", "post", message.args)
+        assert (kept["status"], kept["error"], kept["finished_time"]) == (
+            "cancelled",
+            process["detail"],
+            T0,
+        )
+        assert (kept["idempotency_key"], kept["request_hash"]) == (
+            message.idempotency_key,
+            message.request_hash,
+        )
+    assert process["corrupted_by"] == broke
+    check_invariants(dsn)
+
+
+async def test_a_notice_during_a_repair(storage: Storage, outbox: Outbox, tables: Tables) -> None:
+    """It waits for the end of the repair, however old it is, and is delivered then."""
+    await start(storage, "a")
+    await break_process(storage, "b")
+    step = await hold(storage, repair("b"))
+    await send(storage, notice())
+    done = await outbox.deliver(now=T0 + 2 * DAY)
+    assert (done.delivered, done.refused) == ({}, ())
+    assert tables.tasks("b")[-1]["status"] == "running"
+    await save(storage, step, resume())
+    assert (await outbox.deliver(now=T0 + 2 * DAY + SECOND)).delivered == {NS: 1}
+    assert received(tables)[-1] == ("notify", "post", b"1")
+    assert waiting(tables) == []
 
 
 async def test_the_same_key_twice(storage: Storage, outbox: Outbox, tables: Tables) -> None:
