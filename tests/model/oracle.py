@@ -296,6 +296,19 @@ class Oracle:
             task.run(asked.worker_id, asked.lease, now)
         return task
 
+    def deliver(self, asked: Request, now: datetime) -> Task | tuple[Reason, str | None] | None:
+        """As `prepare`, but a notice stands in the trace of a broken process; None: it waits for a repair."""
+        found = self.prepare(asked, now)
+        if isinstance(found, Task) or found[0] is not Reason.BROKEN:
+            return found
+        process = self.processes[asked.namespace, asked.process_id]
+        if process.running or process.requests:
+            return None
+        task = self._add(process, asked.task_type, now, asked)
+        task.lease = asked.lease
+        task.end(TaskStatus.CANCELLED, now, process.detail)
+        return task
+
     def _known(self, asked: Request) -> list[Task]:
         """The task that has its key, in any life of its process."""
         return [
