@@ -39,6 +39,8 @@ _MOST_COUNTED = 1000
 # Between two tries of a message: the first pause, and the longest.
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=5)
 _DOUBLINGS = 10
+# The pauses of a day. Its age says nothing: while no courier lives, a message is not tried.
+_MOST_PAUSES = 296
 
 
 WakesBehind = Callable[[Collection[str]], tuple[Hints | None, Collection[str]]]
@@ -165,18 +167,23 @@ class Outbox(Transactions):
         tried again later, for a day.
         """
         try:
-            return await self._sent(limit, wakes, now)
+            return await self._sent(limit, wakes, now, [])
         except (BatchRefused, InvalidRequest):
             return await self._one_by_one(limit, now)
 
-    async def _sent(self, limit: int, wakes: WakesBehind, now: datetime | None) -> Delivery:
+    async def _sent(
+        self, limit: int, wakes: WakesBehind, now: datetime | None, held: list[Row]
+    ) -> Delivery:
+        """Deliver messages in one transaction; `held` gets those that it took, also if it is refused."""
         # The namespaces of all tries: one whose answer was lost may have delivered what it took.
         taken: dict[str, None] = {}
 
         async def attempt(session: Session, _again: bool) -> tuple[list[_Letter], Results, Delivery]:
             params = {"limit": limit, "bytes": _MOST_BYTES, "now": now}
             try:
+                held.clear()
                 rows = (await session.begin({"take_messages": params}))["take_messages"]
+                held.extend(rows)
                 letters = _together(rows)
                 taken.update(dict.fromkeys(each.request.namespace for each in letters))
                 hints, woken = wakes(taken)
@@ -206,9 +213,10 @@ class Outbox(Transactions):
                 delay = _pause(letter.row)
             elif isinstance(outcome, NotPrepared):
                 reasons[letter.key] = outcome.reason.value
-                is_served_later = outcome.reason is Reason.NO_NAMESPACE and not letter.row["is_old"]
-                # One whose broken target is not being repaired was dropped, with its task.
-                if is_served_later or outcome.reason is Reason.BROKEN:
+                if outcome.reason is Reason.NO_NAMESPACE:
+                    delay = _pause_of_a_day(letter.row)
+                elif outcome.reason is Reason.BROKEN:
+                    # Its target is being repaired: otherwise it was dropped, with a task.
                     delay = _pause(letter.row)
             else:
                 delivered[letter.request.namespace] += 1
@@ -267,10 +275,11 @@ class Outbox(Transactions):
     async def _one_by_one(self, most: int, now: datetime | None) -> Delivery:
         total = Delivery(Counter())
         for _ in range(most):
+            held: list[Row] = []
             try:
-                one = await self._sent(1, wakes_nobody, now)
+                one = await self._sent(1, wakes_nobody, now, held)
             except (BatchRefused, InvalidRequest) as error:
-                one = await self._put_off(error, now)
+                one = await self._put_off(error, held, now)
             total = Delivery(
                 total.delivered + one.delivered,
                 total.refused + one.refused,
@@ -281,13 +290,16 @@ class Outbox(Transactions):
                 break
         return total
 
-    async def _put_off(self, error: Exception, now: datetime | None) -> Delivery:
-        """Put off the first message, which PostgreSQL refused alone; its values are not read."""
-        rows = await self._rows("next_message", now=now)
+    async def _put_off(self, error: Exception, held: Sequence[Row], now: datetime | None) -> Delivery:
+        """Put off the message that PostgreSQL refused alone; after a day of tries, end it.
+
+        One that could not even be taken is looked for without its values.
+        """
+        rows = held or await self._rows("next_message", now=now)
         if not rows:
             return Delivery(Counter())
         (row,) = rows
-        delay = None if row["is_old"] else _pause(row)
+        delay = _pause_of_a_day(row)
         about = _refused(row, said_by(error))
         if delay is not None:
             log.warning("message cannot be delivered, it is tried again", extra=about.fields)
@@ -364,6 +376,11 @@ def _key_columns(rows: Sequence[Row]) -> Columns:
 def _pause(row: Row) -> timedelta:
     pause: timedelta = _FIRST_PAUSE * 2 ** min(row["attempts"], _DOUBLINGS)
     return min(pause, _LONGEST_PAUSE)
+
+
+def _pause_of_a_day(row: Row) -> timedelta | None:
+    """Return the pause before the next try; None if a message was tried for a day."""
+    return _pause(row) if row["attempts"] < _MOST_PAUSES else None
 
 
 def _refused(row: Row, reason: str) -> RefusedMessage:

@@ -335,7 +335,11 @@ outbox = Table(
     Column("args", LargeBinary),
     # The trace context of the step, if it has one.
     Column("trace", Text),
+    # Drawn as its step is saved, behind the lock on the sender: the order in which a process sent. A task's
+    # number is no such order: that of a timer is older than those of calls that ran before it.
+    Column("sent_no", BigInteger, Identity(always=False), nullable=False),
     PrimaryKeyConstraint("process_no", "task_id", "n"),
+    Index("outbox_line", _PROCESS_NO, "sent_no"),
     CheckConstraint("task_type IN ('init', 'notify')", name="task_type"),
     # Of the key nothing: no look-up by the key can be answered by it.
     Index("outbox_due", "due"),

@@ -39,6 +39,7 @@ LANDED = {
     "0019_feed.py": "0681adbd1dd14f78ed5672a4cb20cab77da434c5a176e437dc7cbf38ec73f848",
     "0020_subscriptions.py": "89512c033050a4920d7bad666744f7c9159ad55948572395f8b752e9a199d4ce",
     "0021_samples.py": "30487d0d457920ebc13af3913455e30239be7ed5ce7a4a812c368ec0b6bf3f0e",
+    "0022_sent_order.py": "e740f4f44b6dfda5e81b27eca8ffafbb37e758d17fd1136f6006acfebfccf63e",
 }
 LISTED = ROOT / "progressor" / "storage" / "catalog.txt"
 

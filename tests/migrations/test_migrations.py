@@ -156,6 +156,30 @@ def test_every_revision_is_reached_and_left(empty_dsn: str) -> None:
         assert migrations.upgrade(empty_dsn, revision)[1] == expected
 
 
+_SENT = """
+INSERT INTO progressor.outbox (
+    process_no, task_id, n, created_at, due, task_type,
+    namespace, process_id, name, idempotency_key, request_hash
+)
+SELECT 1, s.task_id, s.n, now(), now(), 'notify', 'a', 'b', s.name, s.name, ''
+FROM (VALUES (8, 1, 'c'), (8, 0, 'b'), (7, 0, 'a')) AS s (task_id, n, name)
+"""
+
+
+def test_messages_that_wait_keep_their_order(empty_dsn: str) -> None:
+    """Those that were sent before they had numbers stand before those that are sent after."""
+    migrations.upgrade(empty_dsn, "0021")
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        connection.execute(_SENT)
+        migrations.upgrade(empty_dsn)
+        connection.execute(
+            "UPDATE progressor.outbox SET task_id = task_id + 10, idempotency_key = 'old' || name"
+        )
+        connection.execute(_SENT)
+        rows = connection.execute("SELECT idempotency_key FROM progressor.outbox ORDER BY sent_no")
+        assert [key for (key,) in rows] == ["olda", "oldb", "oldc", "c", "b", "a"]
+
+
 def test_unknown_target_is_refused(empty_dsn: str) -> None:
     """A revision that does not exist is named, and nothing is written."""
     with pytest.raises(InvalidRequest, match="9999") as caught:

@@ -297,7 +297,7 @@ class Oracle:
         return task
 
     def deliver(self, asked: Request, now: datetime) -> Task | tuple[Reason, str | None] | None:
-        """As `prepare`, but a notice stands in the trace of a broken process; None: it waits for a repair."""
+        """As `prepare`; a notice to a broken process stands in its trace. None: it waits for a repair."""
         found = self.prepare(asked, now)
         if isinstance(found, Task) or found[0] is not Reason.BROKEN:
             return found

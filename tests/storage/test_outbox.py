@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ import pytest
 from progressor.messages.message import Message, message_key, request_hash
 from progressor.model import Decision
 from progressor.storage.operations import Storage
-from progressor.storage.outbox import Delivery, Outbox
+from progressor.storage.outbox import Delivery, Outbox, RefusedMessage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import LostLease, Saved
@@ -389,11 +390,20 @@ async def test_a_namespace_that_nobody_ever_serves(
     """After a day the message is ended, as refused."""
     await start(storage, "a")
     await send(storage, notice(namespace="never"))
-    assert (await outbox.deliver(now=T0)).refused == ()
-    assert (await outbox.deliver(now=T0 + DAY)).refused == ()
-    (refused,) = (await outbox.deliver(now=T0 + DAY + timedelta(minutes=10))).refused
+    # While nobody delivers, however long that is, nothing is tried.
+    (refused,), now = await tried(outbox, T0 + 9 * DAY)
     assert refused.reason == "no_namespace"
+    assert 10 * DAY <= now - T0 < 10 * DAY + timedelta(minutes=10)
     assert waiting(tables) == []
+
+
+async def tried(outbox: Outbox, now: datetime) -> tuple[tuple[RefusedMessage, ...], datetime]:
+    """Deliver whenever something is due, from then on, until a message is ended; also when that is."""
+    while not (refused := (await outbox.deliver(now=now)).refused):
+        due_in = (await outbox.waiting(now=now)).due_in
+        assert due_in is not None
+        now += due_in
+    return refused, now
 
 
 async def test_what_comes_behind_one_that_is_put_off(
@@ -433,9 +443,30 @@ async def test_poison(
     assert (done.delivered, done.refused) == ({NS: 2}, ())
     assert waiting(tables) == [("c", "poison", 1)]
     assert (await outbox.waiting(now=T0)).due_in == SECOND
-    (refused,) = (await outbox.deliver(now=T0 + DAY + SECOND)).refused
+    (refused,), _ = await tried(outbox, T0 + SECOND)
     assert "constraint" in refused.reason
     assert waiting(tables) == []
+
+
+async def test_poison_beside_another_courier(
+    storage: Storage, outbox: Outbox, dsn: str, tables: Tables
+) -> None:
+    """What another courier holds is not taken for the message that PostgreSQL refuses."""
+    for name in ("a", "b", "c", "d"):
+        await start(storage, name)
+    await send(storage, notice("c"))
+    await send(storage, notice("d", name="poison"), process_id="b")
+    tables.execute("ALTER TABLE tasks ADD CHECK (name <> 'poison')")
+    tables.execute("UPDATE outbox SET attempts = 1000 WHERE name = 'post'")
+    pool = SessionPool(dsn, limit=1)
+    async with pool.acquire() as session:
+        held = await session.begin({"take_messages": {"limit": 1, "bytes": 100, "now": T0}})
+        assert [row["process_id"] for row in held["take_messages"]] == ["c"]
+        assert await outbox.deliver(now=T0) == Delivery(Counter(), more=False)
+        await session.roll_back()
+    rows = tables.execute("SELECT name, due > %s AS is_put_off FROM outbox ORDER BY name", T0)
+    assert [tuple(row.values()) for row in rows] == [("poison", True), ("post", False)]
+    await pool.close()
 
 
 async def test_a_damaged_message(storage: Storage, outbox: Outbox, tables: Tables) -> None:
@@ -447,8 +478,36 @@ async def test_a_damaged_message(storage: Storage, outbox: Outbox, tables: Table
         await send(storage, notice("b", args=bytes(range(256)) * 40_000), notice("c"))
     assert (await outbox.deliver(now=T0)).delivered == {NS: 1}
     assert waiting(tables) == [("b", "post", 0)]
-    (refused,) = (await outbox.deliver(now=T0 + DAY + SECOND)).refused
+    (refused,), _ = await tried(outbox, T0 + SECOND)
     assert refused.process_id == "b"
+
+
+async def test_a_timer_and_the_calls_before_it(storage: Storage, outbox: Outbox, tables: Tables) -> None:
+    """A timer's number is older than those of the calls that ran before it: what it sends comes last."""
+    await start(storage, "a", set_timer(SECOND))
+    await start(storage, "b")
+    await start(storage, "c")
+    await send(storage, notice(args=b"1"), notice("c", args=b"1"), notice(args=b"2"))
+    (timer,) = await claim_timers(storage, now=T0 + 2 * SECOND)
+    await save(storage, timer, sending(notice(args=b"3"), notice("c", args=b"2")), now=T0 + 2 * SECOND)
+    while (await outbox.deliver(limit=2, now=T0 + 2 * SECOND)).more:
+        pass
+    assert [text for _, _, text in received(tables)[1:]] == [b"1", b"2", b"3"]
+    assert [text for _, _, text in received(tables, "c")[1:]] == [b"1", b"2"]
+
+
+async def test_a_start_by_a_call_and_a_notice_by_a_timer(
+    storage: Storage, outbox: Outbox, tables: Tables
+) -> None:
+    """The notice finds the process that the call before it started."""
+    await start(storage, "a", set_timer(SECOND))
+    await send(storage, begin("c"))
+    (timer,) = await claim_timers(storage, now=T0 + 2 * SECOND)
+    await save(storage, timer, sending(notice("c")), now=T0 + 2 * SECOND)
+    while (done := await outbox.deliver(now=T0 + 2 * SECOND)).more:
+        assert done.refused == ()
+    assert done.refused == ()
+    assert received(tables, "c") == [("init", None, b"1"), ("notify", "post", b"1")]
 
 
 async def test_large_messages_travel_apart(storage: Storage, outbox: Outbox, tables: Tables) -> None:

@@ -173,6 +173,7 @@ KEYS = {
     "schedule_one_timer": ("(process_no + 0) =",),
     # The messages of one sender that are not delivered yet.
     "outbox_pkey": ("process_no =",),
+    "outbox_line": ("(process_no + 0) =",),
     "feed_pkey": ("feed_id =",),
     "feed_leftovers_pkey": ("process_no =",),
     # Of the feed what has no position yet, and the rows of given ones.
@@ -242,7 +243,7 @@ OTHERS = {
     ("whole_sizes", "events"): "process_no =",
     ("whole_tasks", "tasks"): "process_no =",
     ("whole_events", "events"): "process_no =",
-    ("messages_of", "outbox"): "process_no =",
+    ("messages_of", "outbox"): "(process_no + 0) =",
     # A page of all, in the order of their keys.
     ("stale_states", "processes"): "process_no >",
     ("stale_tasks", "tasks"): "ROW(",
@@ -645,7 +646,7 @@ async def messages(storage: Storage, connections: SessionPool) -> None:
     while (await outbox.deliver(now=T0)).more:
         pass
     await outbox.waiting(now=T0)
-    await outbox._put_off(ValueError("it is refused"), None)
+    await outbox._put_off(ValueError("it is refused"), [], None)
 
 
 async def in_groups(storage: Storage) -> None:

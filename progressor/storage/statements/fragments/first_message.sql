@@ -4,7 +4,7 @@ NOT EXISTS (
     SELECT
     FROM progressor.outbox AS b
     WHERE
-        b.process_no = o.process_no AND (b.task_id, b.n) < (o.task_id, o.n)
+        b.process_no + 0 = o.process_no AND b.sent_no < o.sent_no
         AND b.namespace = o.namespace AND b.process_id = o.process_id
     OFFSET 0
 )

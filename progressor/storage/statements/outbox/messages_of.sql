@@ -2,6 +2,6 @@
 SELECT
     o.task_id, o.n, o.task_type, o.namespace, o.process_id, o.name, o.created_at, o.due, o.attempts
 FROM progressor.outbox AS o
-WHERE o.process_no = %(process_no)s::bigint
-ORDER BY o.task_id, o.n
+WHERE o.process_no + 0 = %(process_no)s::bigint
+ORDER BY o.sent_no
 LIMIT %(limit)s::bigint

@@ -6,7 +6,7 @@
 --   head    the first messages of their senders and targets, locked
 --   line    these, and those behind them, as many as are taken; `so_far` is the bytes of what comes up to here
 WITH head AS MATERIALIZED (
-    SELECT o.process_no, o.task_id, o.n, o.namespace, o.process_id, o.due
+    SELECT o.process_no, o.sent_no, o.namespace, o.process_id, o.due
     FROM progressor.outbox AS o
     WHERE
         o.due <= coalesce(%(now)s::timestamptz, statement_timestamp())
@@ -29,8 +29,8 @@ line AS MATERIALIZED (
             CROSS JOIN LATERAL (
                 SELECT m.process_no, m.task_id, m.n, m.namespace, m.process_id, octet_length(m.args) AS bytes
                 FROM progressor.outbox AS m
-                WHERE m.process_no = h.process_no AND (m.task_id, m.n) >= (h.task_id, h.n)
-                ORDER BY m.task_id, m.n
+                WHERE m.process_no + 0 = h.process_no AND m.sent_no >= h.sent_no
+                ORDER BY m.sent_no
                 -- Of a sender with many targets not all that it sent.
                 LIMIT %(limit)s::bigint
             ) AS m
@@ -44,7 +44,6 @@ line AS MATERIALIZED (
 SELECT
     o.process_no, o.task_id, o.n, o.task_type, o.namespace, o.process_id, o.name, o.args, o.metadata,
     o.idempotency_key, o.request_hash, o.attempts, o.trace,
-    o.created_at < coalesce(%(now)s::timestamptz, statement_timestamp()) - interval '1 day' AS is_old,
     sender_namespace.name AS sender_namespace, sender.process_id AS sender_id
 FROM line AS l
 CROSS JOIN LATERAL (

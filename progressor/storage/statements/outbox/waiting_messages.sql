@@ -6,7 +6,7 @@ SELECT
     (
         SELECT o.due
         FROM (
-            SELECT o.process_no, o.task_id, o.n, o.namespace, o.process_id, o.due
+            SELECT o.process_no, o.sent_no, o.namespace, o.process_id, o.due
             FROM progressor.outbox AS o
             ORDER BY o.due
             LIMIT %(most)s::bigint

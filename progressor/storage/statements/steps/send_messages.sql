@@ -23,3 +23,5 @@ FROM unnest(
     metadata, args, trace
 )
 -- include held
+-- Numbers are drawn behind the sort: those of a step are in the order of its messages.
+ORDER BY i.n

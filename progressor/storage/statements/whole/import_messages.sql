@@ -12,7 +12,9 @@ FROM unnest(
     %(due)s::timestamptz[], %(attempts)s::bigint[], %(task_type)s::text[], %(to_namespace)s::text[],
     %(to_process_id)s::text[], %(name)s::text[], %(idempotency_key)s::text[], %(request_hash)s::bytea[],
     %(metadata)s::jsonb[], %(args)s::bytea[], %(trace)s::text[]
-) AS i (
+) WITH ORDINALITY AS i (
     process_no, task_id, n, created_at, due, attempts, task_type, namespace, process_id, name,
-    idempotency_key, request_hash, metadata, args, trace
+    idempotency_key, request_hash, metadata, args, trace, ord
 )
+-- Numbers are drawn behind the sort: they are in the order in which the messages were sent.
+ORDER BY i.ord

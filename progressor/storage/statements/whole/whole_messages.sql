@@ -5,6 +5,6 @@ SELECT
     o.trace
 FROM unnest(%(process_no)s::bigint[]) AS i (process_no)
 CROSS JOIN LATERAL (
-    SELECT o.* FROM progressor.outbox AS o WHERE o.process_no = i.process_no OFFSET 0
+    SELECT o.* FROM progressor.outbox AS o WHERE o.process_no + 0 = i.process_no OFFSET 0
 ) AS o
-ORDER BY o.process_no, o.task_id, o.n
+ORDER BY o.process_no, o.sent_no
