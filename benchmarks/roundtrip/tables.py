@@ -46,6 +46,13 @@ CASE
     )
 END
 """
+# The place of a message among those of its sender.
+_SENT: LiteralString = """
+(
+    SELECT count(*) FROM progressor.outbox AS o
+    WHERE o.process_no + 0 = x.process_no AND o.sent_no < x.sent_no
+)
+"""
 _MOST_SHOWN = 200
 
 
@@ -73,7 +80,7 @@ TABLES: dict[str, ComparedTable] = {
     ),
     "events": ComparedTable("x.event_id", _TASK),
     "schedule": ComparedTable("l.place", _TASK | _OF_GROUP),
-    "outbox": ComparedTable("l.place * 1000 + x.n", _TASK),
+    "outbox": ComparedTable("l.place * 1000 + x.n", _TASK | {"sent_no": _SENT}),
     "running": ComparedTable("l.place", _TASK | _OF_GROUP),
 }
 # Numbers of this database, for what is known by its name.
