@@ -15,6 +15,7 @@ from progressor import Client, Engine, HandlerFailed, Namespace, Process
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.scopes import OpenAccess
+from progressor.http.server.operation import Operation
 from progressor.http.wire.paths import segment_of
 from progressor.rights import Scope
 from tests.http.conftest import asking
@@ -174,6 +175,25 @@ def _at(row: Row, namespace: str = "shop.a") -> str:
         group="acme",
     )
     return filled + row.query
+
+
+def without_body() -> list[Row]:
+    """The routes that change something and read no body."""
+    app = make_app(Client("postgresql://nowhere"), access=OpenAccess())
+    found = {
+        (method, route.path)
+        for route in app.routes
+        if isinstance(route, Operation) and "requestBody" not in route.takes and not route.is_read
+        for method in route.methods or ()
+    }
+    return [row for row in MATRIX if (row.method, row.path) in found]
+
+
+@pytest.mark.parametrize("row", without_body(), ids=lambda row: f"{row.method} {row.path}{row.query}")
+async def test_a_body_that_is_not_read_is_refused(world: World, row: Row) -> None:
+    """Whoever sends one means something by it, which would be overlooked."""
+    answer = await world.ask(row.method, _at(row), *row.scopes, json={"limit": 2})
+    assert (answer.status_code, answer.json()["field"]) == (400, "body")
 
 
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row.method} {row.path}{row.query}")

@@ -23,6 +23,7 @@ from progressor.http.server.auth.scopes import require
 from progressor.http.server.parameters import Parameters
 from progressor.http.server.preconditions import SAFE, Conditions, wants_absence
 from progressor.http.server.problems import Refusal, problem, problem_of
+from progressor.http.server.request_body import refuse_body
 from progressor.http.server.request_headers import reason_of, refuse_key, require_single, trace_headers
 from progressor.http.wire import problems
 from progressor.http.wire.headers import IDEMPOTENCY_KEY, JSON
@@ -72,6 +73,7 @@ class Operation(Route):
         self.is_read = SAFE.issuperset(self.methods)
         # A read may be repeated with or without a key.
         self._refuses_keys = IDEMPOTENCY_KEY not in kept and not self.is_read
+        self._refuses_bodies = "requestBody" not in self.takes and not self.is_read
         bodies = [body for _, body in self.answers.values() if body is not None]
         self._is_json = bool(bodies) and all(isinstance(body, type) for body in bodies)
         # Probes need no place: a server must not be restarted because it is busy.
@@ -134,6 +136,8 @@ class Operation(Route):
         request.facts.update(named_by(values))
         if self._is_json:
             request.require_acceptable(JSON)
+        if self._refuses_bodies:
+            await refuse_body(request)
         return values
 
     async def _admit(self, request: ApiRequest, scope: Scope) -> None:

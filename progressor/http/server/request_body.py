@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
+from progressor.errors import InvalidRequest
 from progressor.errors.wordings import fault_text
 from progressor.handlers.codec import decode, first_fault
 from progressor.http.server.api_request import ApiRequest
@@ -63,6 +64,13 @@ async def read_body(request: ApiRequest, bound: Bound = VALUE) -> bytes:
         values = sum(map(body.count, (b",", b"{", b"[")))
         await request.place.reserve(values * bound.value_bytes)
     return body
+
+
+async def refuse_body(request: ApiRequest) -> None:
+    """Raise InvalidRequest if a request has a body: what stands in it would be overlooked."""
+    has_length = request.headers.get("Content-Length", "0") != "0"
+    if (has_length or "Transfer-Encoding" in request.headers) and (await read_body(request)).strip():
+        raise InvalidRequest("there must be no body: what is wanted stands in the query", field="body")
 
 
 def _refuse_coding(request: ApiRequest) -> None:

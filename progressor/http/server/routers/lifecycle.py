@@ -119,9 +119,6 @@ async def remove_matching(
     asked for again: it removes what is left, and the audit has the others.
     """
     require(request.caller, Scope.PROCESSES_READ, namespace)
-    if (await request_body.read_body(request)).strip():
-        # A filter or a dry_run in it would be overlooked.
-        raise InvalidRequest("there must be no body: the query says which", field="body")
     given = None if metadata is None else decode(metadata.encode(), field="metadata")
     page = await request.server.client.remove_processes(
         namespace,
