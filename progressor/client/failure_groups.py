@@ -22,7 +22,12 @@ _DIFFERS = (
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "<n>"),
     (re.compile(r"\d+(?:[.,]\d+)*"), "<n>"),
 )
+# White space that is more than one blank, such as the end of a line: a pattern cannot tell how much it is.
+_BREAK = re.compile(r"\s{2,}|[^\S ]")
 _LONGEST = 200
+# The end of a message that was cut off within one of the marks above.
+_CUT_MARK = re.compile(r"(?:<(?:n|id?)?|'…?)$")
+_STANDS_FOR_MORE = re.compile("<id>|<n>|'…'| ?… ?")
 EVER = timedelta(days=365_000)
 """The longest time to look back: nothing is older, and PostgreSQL cannot subtract every timedelta."""
 
@@ -47,11 +52,14 @@ class FailureGroup:
 
 
 def normalised(error: str) -> str:
-    """Return a message without what differs from one failure to the next: ids, numbers, quoted values."""
-    text = " ".join(error.split())
+    """Return a message without what differs from one failure to the next: ids, numbers, quoted values.
+
+    It is one line; … stands for the end of a line, and for what is cut off.
+    """
+    text = _BREAK.sub(" … ", error)
     for pattern, instead in _DIFFERS:
         text = pattern.sub(instead, text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _LONGEST else f"{_CUT_MARK.sub('', text[: _LONGEST - 1])}…"
 
 
 def bulk_filter_of(handler: str) -> str | None:
@@ -65,9 +73,7 @@ def bulk_filter_of(handler: str) -> str | None:
 def pattern_of(message: str) -> str:
     """Return the pattern of SQL's LIKE for the messages of a group, of which this is the normalised one."""
     text = message.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    for stands_for_more in ("<id>", "<n>", "'…'"):
-        text = text.replace(stands_for_more, "%")
-    return text.removesuffix("…") + "%" if text.endswith("…") else text
+    return _STANDS_FOR_MORE.sub("%", text)
 
 
 def grouped(failures: Iterable[Failed]) -> list[FailureGroup]:

@@ -32,8 +32,11 @@ ONE = Failed("shop", "broken", "p1", "call pay", "KeyError: 'invoice-17'", T0, F
         ),
         ("zombie detected: worker 1234567890123456 is gone", "zombie detected: worker <id> is gone"),
         ("commit 3f2b8c1e of a decade at 10.0.0.7:5432", "commit <id> of a decade at <n>:<n>"),
-        ("at 0x7f3a1c of\n  Money", "at <n> of Money"),
+        ("at 0x7f3a1c of\n  Money", "at <n> of … Money"),
+        ("it says 'two\nlines'\n", "it says '…' … "),
         ("x" * 300, "x" * 199 + "…"),
+        ("x" * 197 + " 12345 was wrong", "x" * 197 + " …"),
+        ("x" * 195 + " 12345 was wrong", "x" * 195 + " <n>…"),
     ],
 )
 def test_what_differs_is_left_out(error: str, message: str) -> None:
@@ -63,6 +66,9 @@ def test_groups() -> None:
         ("order 3f2b8c1e-0000-4a4a-9999-0123456789ab lacks 12.5 %", r"order % lacks % \%"),
         (r"no_such\path", r"no\_such\\path"),
         ("x" * 300, "x" * 199 + "%"),
+        ("x" * 198 + "12345 was wrong", "x" * 198 + "%"),
+        ("1 error for Card\nnumber\n  It is short", "% error for Card%number%It is short"),
+        ("it ends\n", "it ends%"),
     ],
 )
 def test_a_bulk_finds_the_messages_of_a_group(error: str, pattern: str) -> None:
