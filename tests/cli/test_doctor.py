@@ -31,6 +31,10 @@ def test_findings(dsn: str, tables: Tables, progressor: Run) -> None:
     assert "BROKEN  init_comes_first" in done.out
     assert "shop.order/a\\nb: in status init without an init task" in done.out
     assert progressor("doctor", "--database-url", dsn, "--quick").status == 0
+    done = progressor("doctor", "--database-url", dsn, "--namespace", "shop.other")
+    assert (done.status, done.out) == (2, "")
+    assert "namespace 'shop.other' is not known in this database (did you mean 'shop.order'?)" in done.err
+    tables.set_namespace("shop.other")
     assert progressor("doctor", "--database-url", dsn, "--namespace", "shop.other").status == 0
 
 

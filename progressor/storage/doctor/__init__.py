@@ -52,7 +52,7 @@ def examine(
     `quick` leaves out what reads all tasks, events or processes. A task of a dead worker is a finding when
     it is older than `lease_age` and `slack`, one that runs too long when it outlived its step_timeout,
     `grace` and `slack`: `slack` is what a zombie collector needs. `within` ends the examination, whatever
-    is left. Raises StorageUnavailable and SchemaMismatch.
+    is left. Raises StorageUnavailable, SchemaMismatch, and NamespaceNotFound.
     """
     if namespace is not None:
         check_namespace(namespace)

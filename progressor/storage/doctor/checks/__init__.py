@@ -18,6 +18,8 @@ import psycopg
 from psycopg.rows import class_row
 
 from progressor.config import DEFAULT_SCHEMA
+from progressor.errors import NamespaceNotFound
+from progressor.inputs import nearest_names
 from progressor.storage.catalog import differences, entries
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.first_connection import connect_at_start
@@ -105,6 +107,7 @@ def run(
             _bound(connection, ends_at)
             # All rows of a cursor are wanted, so the planner must not prefer a fast first row.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
+            _check_namespace(connection, params["namespace"], schema)
             params = {**params, "differences": _differences(connection, schema)}
             for check in checks:
                 _bound(connection, ends_at)
@@ -114,6 +117,16 @@ def run(
             raise sqlstates.translated(error, role=role, needs=sqlstates.TO_LOOK) from None
     except psycopg.Error as error:
         raise sqlstates.translated(error, role=role, needs=sqlstates.TO_LOOK) from None
+
+
+def _check_namespace(connection: psycopg.Connection[Any], namespace: str | None, schema: str) -> None:
+    """Raise NamespaceNotFound for a name that is not known, of which every invariant would hold."""
+    if namespace is None:
+        return
+    rows = connection.execute(in_schema(STATEMENTS["namespace_names"], schema).encode())
+    names = [str(name) for (name,) in rows]
+    if namespace not in names:
+        raise NamespaceNotFound(namespace, nearest_names(namespace, names))
 
 
 def _bound(connection: psycopg.Connection[Any], ends_at: float) -> None:
