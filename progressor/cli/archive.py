@@ -57,7 +57,7 @@ def list_(
     listing = Listing("part", "written", "tasks", "events", "KiB")
     for name, manifest in _archive(at, settings).parts(namespace):
         if json:
-            print_json({"part": name, **plain(manifest.model_dump())}, machine=True)
+            print_json({"part": name, **plain(manifest.model_dump())})
             continue
         counts = f"{manifest.tasks:,}", f"{manifest.events:,}", f"{manifest.size / 1024:,.0f}"
         listing.add(name, clock(manifest.made_at), *counts)
@@ -130,7 +130,7 @@ def remove(
     if json:
         for process_id in sorted(wanted):
             gone = {"namespace": namespace, "process_id": process_id, "records": found[process_id]}
-            print_json(gone, machine=True)
+            print_json(gone)
     verb = "would be removed" if dry_run else "removed"
     many = sum(map(bool, found.values()))
     records, processes = number_of(found.total(), "record"), number_of(many, "process")

@@ -65,7 +65,7 @@ def audit(
     entries, following = ask(settings, look)
     if json:
         for each in entries:
-            print_json(plain(each), machine=True)
+            print_json(plain(each))
     elif entries:
         stdout().print(_listing(entries))
     else:

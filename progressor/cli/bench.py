@@ -63,7 +63,7 @@ def bench(
     if out is not None:
         out.write_text(to_json(results.as_json(), indent=2) + "\n", encoding="utf-8")
     if json:
-        print_json(results.as_json(), machine=True)
+        print_json(results.as_json())
     else:
         show(results, console)
     raise typer.Exit(1 if results.failures else 0)

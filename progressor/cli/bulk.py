@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 
@@ -24,7 +24,7 @@ from progressor.cli.failures import REFUSED
 from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
 from progressor.cli.output import clock, note, print_json, stderr, stdout
 from progressor.cli.question import ask
-from progressor.cli.tables import Listing, facts_table
+from progressor.cli.tables import Listing, facts_table, print_found
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import NamespaceNotFound, StorageUnavailable, Undecryptable
@@ -68,7 +68,7 @@ def preview(
 
     found, nothing = ask(settings, look)
     if machine:
-        print_json(plain(found), machine=True)
+        print_json(plain(found))
     else:
         if found.groups:
             stdout().print(_groups_view(found))
@@ -133,7 +133,7 @@ def begin(
             note(f"bulk {number} is stored; Ctrl-C leaves it running")
         _watched(settings, number, machine=machine)
     elif machine:
-        print_json(plain(made), machine=True)
+        print_json(plain(made))
     elif is_old:
         stdout().print(f"bulk {number} of {visible(namespace)} is {made.status}", soft_wrap=True)
     else:
@@ -150,12 +150,7 @@ def bulks(
 ) -> None:
     """List the newest bulks: repairs of many processes."""
     found = ask(settings, lambda client: client.bulks(limit=limit))
-    if json:
-        print_json([plain(each) for each in found], machine=True)
-    elif found:
-        stdout().print(_list_view(found))
-    else:
-        note("no bulk was ever made")
+    print_found(found, _list_view, "no bulk was ever made", machine=json)
 
 
 @with_settings(ASKING)
@@ -205,7 +200,7 @@ async def _with_args(client: Client, looks: Awaitable[Bulk]) -> tuple[Bulk, _Arg
 def _show(bulk: Bulk, args: _Args, *, machine: bool) -> None:
     if machine:
         given = members_for("args", args.value) | {"args_bytes": args.size}
-        print_json(plain(bulk) | given, machine=True)
+        print_json(plain(bulk) | given)
     else:
         stdout().print(_view(bulk, args))
 
@@ -294,7 +289,7 @@ def _filter(bulk: Bulk) -> str:
     return f"{' and '.join(wanted) or 'all that are broken'}, {how}{again}"
 
 
-def _list_view(found: list[Bulk]) -> Listing:
+def _list_view(found: Sequence[Bulk]) -> Listing:
     counted = ("begun", "repaired", "refused", "failed")
     listing = Listing("bulk", "namespace", "status", "wanted", "made", *counted, numbers=counted)
     for each in found:

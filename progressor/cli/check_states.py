@@ -61,7 +61,7 @@ def check_states(
     readable = not any(each.unreadable for each in samples)
     if json:
         document = {"readable": readable, "namespaces": [asdict(each) for each in samples]}
-        print_json(document, machine=True)
+        print_json(document)
     else:
         for each in samples:
             stdout().print(_view(each), soft_wrap=True)

@@ -74,7 +74,7 @@ def doctor(
         raise typer.Exit(_NOT_EXAMINED if status == REFUSED else status) from None
     if json:
         invariants = [asdict(each) for each in outcome.invariants]
-        print_json({"clean": outcome.is_clean, "invariants": invariants}, machine=True)
+        print_json({"clean": outcome.is_clean, "invariants": invariants})
     else:
         stdout().print(_view(outcome), soft_wrap=True)
     if not outcome.is_clean:

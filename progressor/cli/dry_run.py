@@ -35,7 +35,7 @@ def dry_run(
 
     run, process = ask(settings, look)
     if process is None:
-        print_json(run.document, machine=True)
+        print_json(run.document)
     else:
         stdout().print(view(run, process), soft_wrap=True)
 

@@ -44,9 +44,7 @@ def errors(
     begin = read_since(since)
     found = ask(settings, lambda client: client.errors(namespace=namespace, since=begin))
     if json:
-        print_json(
-            [{**plain(each), "show": show(each), "repair": repair(each)} for each in found], machine=True
-        )
+        print_json([{**plain(each), "show": show(each), "repair": repair(each)} for each in found])
     elif found:
         stdout().print(_view(found), soft_wrap=True)
     else:

@@ -11,11 +11,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
-from progressor.cli.output import note, print_answer, print_json, stdout
+from progressor.cli.output import print_answer
 from progressor.cli.question import ask
-from progressor.cli.tables import Listing
+from progressor.cli.tables import Listing, print_found
 from progressor.deployment.settings import Settings
-from progressor.http.wire.models import plain
 from progressor.monitoring import MOST_COUNTED, KnownGroup
 from progressor.texts import visible
 
@@ -36,12 +35,8 @@ def groups(
     `progressor groups billing.subscription`
     """
     found = ask(settings, lambda client: client.groups(namespace, after=after, limit=limit))
-    if json:
-        print_json([plain(each) for each in found], machine=True)
-    elif found:
-        stdout().print(_groups_view(found))
-    else:
-        note("no group: `Namespace(group=…)` puts processes into groups as they start")
+    nothing = "no group: `Namespace(group=…)` puts processes into groups as they start"
+    print_found(found, _groups_view, nothing, machine=json)
 
 
 @with_settings(ACTING)

@@ -74,7 +74,7 @@ def _show(
     if json:
         listed = [each._asdict() | {"is_tuning": each.is_tuning} for each in differences]
         report = {"from": before, "to": after, "database": found.shown, "differences": listed}
-        print_json(report, machine=True)
+        print_json(report)
         return
     if before == after:
         stdout().print(f"{found.shown}: nothing to do, it is at {after}", soft_wrap=True)

@@ -103,7 +103,7 @@ def remove(
     if dry_run:
         found = ask(settings, lambda client: _look(client, wanted))
         if json:
-            print_json(found._asdict(), machine=True)
+            print_json(found._asdict())
         else:
             _show(found, stdout())
     elif process_id is not None:
@@ -176,7 +176,7 @@ async def _remove(client: Client, wanted: _Wanted, *, quiet: bool) -> _Done:
             for receipt in page:
                 done = done.and_(receipt)
                 if quiet:
-                    print_json(receipt._asdict(), machine=True)
+                    print_json(receipt._asdict())
                 elif receipt.error is not None:
                     console.print(visible(f"{receipt.process_id}: {receipt.error}"), soft_wrap=True)
             shown(done.processes)

@@ -52,13 +52,9 @@ def note(text: str) -> None:
     stderr().print(Text(visible(text), style="dim"), soft_wrap=True)
 
 
-def print_json(value: Any, *, machine: bool) -> None:
-    """Print a value as JSON: on one line for machines, indented and coloured in a terminal."""
-    console = stdout()
-    if machine or not console.is_terminal:
-        console.print(Text(to_json(value)), soft_wrap=True)
-    else:
-        console.print_json(to_json(value), ensure_ascii=False)
+def print_json(value: Any) -> None:
+    """Print a value as JSON on one line, for machines."""
+    stdout().print(Text(to_json(value)), soft_wrap=True)
 
 
 def print_bytes(data: bytes) -> None:
@@ -71,13 +67,18 @@ def print_bytes(data: bytes) -> None:
 
 
 def print_answer(answer: Any, done: str, *, machine: bool) -> None:
-    """Print the answer as JSON, or its bytes; without one, the text `done`, or `null` for machines."""
+    """Print the answer as JSON, or its bytes; without one, the text `done`, or `null` for machines.
+
+    The JSON is on one line, but indented and coloured for people in a terminal.
+    """
     if answer is None and not machine:
         stdout().print(visible(done), soft_wrap=True)
     elif isinstance(answer, bytes):
         print_bytes(answer)
+    elif machine or not stdout().is_terminal:
+        print_json(answer)
     else:
-        print_json(answer, machine=machine)
+        stdout().print_json(to_json(answer), ensure_ascii=False)
 
 
 def clock(moment: datetime | None) -> str:

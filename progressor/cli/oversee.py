@@ -11,11 +11,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, with_settings
-from progressor.cli.output import clock, note, print_answer, print_json, stdout
+from progressor.cli.output import clock, print_answer
 from progressor.cli.question import ask
-from progressor.cli.tables import Listing
+from progressor.cli.tables import Listing, print_found
 from progressor.deployment.settings import Settings
-from progressor.http.wire.models import plain
 from progressor.monitoring import KnownWorker
 from progressor.texts import visible
 
@@ -68,12 +67,7 @@ def workers(*, json: AsJson = False, settings: Settings) -> None:
     (150 s), and for as long as a task still counts as running on it.
     """
     found = ask(settings, lambda client: client.workers())
-    if json:
-        print_json([plain(each) for each in found], machine=True)
-    elif found:
-        stdout().print(_workers_view(found))
-    else:
-        note("no worker: `progressor worker APP` is one")
+    print_found(found, _workers_view, "no worker: `progressor worker APP` is one", machine=json)
 
 
 def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:

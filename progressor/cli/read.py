@@ -57,7 +57,7 @@ def get(
 
     process, mailbox = ask(settings, look)
     if json:
-        print_json(process_document(process) | {"mailbox": plain(mailbox)}, machine=True)
+        print_json(process_document(process) | {"mailbox": plain(mailbox)})
     else:
         events = process.history[::-1] if newest else process.history
         stdout().print(views.process_view(process, mailbox, events))
@@ -81,7 +81,7 @@ def history(
     process = ask(settings, lambda client: client.get(namespace, process_id, range=wanted))
     if json:
         for event in process.history:
-            print_json(plain(event), machine=True)
+            print_json(plain(event))
     elif process.history:
         stdout().print(views.history_view(process.history))
     first = process.history[0].event_id if process.history else process.first_event_id
@@ -108,7 +108,7 @@ def trace(
         lambda client: client.trace(namespace, process_id, after=after, limit=limit, last=last),
     )
     if json:
-        print_json([plain(entry) for entry in entries], machine=True)
+        print_json([plain(entry) for entry in entries])
     else:
         stdout().print(views.trace_view(entries))
 
@@ -158,7 +158,7 @@ def search(
     )
     if json:
         items = [process_document(process, history=False) for process in page.items]
-        print_json({"items": items, "cursor": page.cursor}, machine=True)
+        print_json({"items": items, "cursor": page.cursor})
         return
     if page.items:
         stdout().print(views.search_view(page.items))

@@ -81,7 +81,7 @@ def reencode(
         note("what is written stays written; the same command goes on with what is left")
         raise
     if json:
-        print_json(_document(result, dry_run=dry_run), machine=True)
+        print_json(_document(result, dry_run=dry_run))
     else:
         stdout().print(_view(result, dry_run=dry_run))
     if not dry_run and not result.is_whole:

@@ -132,7 +132,7 @@ def estimate(
     wanted = None if tasks is keys is events is None else _read(tasks, keys, events)
     found = ask(settings, lambda client: client.estimate_retention(namespace, wanted))
     if json:
-        print_json(plain(found), machine=True)
+        print_json(plain(found))
     else:
         stdout().print(_estimate_view(found))
 
@@ -184,7 +184,7 @@ def _read(tasks: str | None, keys: str | None, events: str | None, *, archive: b
 
 def _print(known: KnownRetention, *, machine: bool) -> None:
     if machine:
-        print_json(plain(known), machine=True)
+        print_json(plain(known))
     else:
         stdout().print(_view(known))
 

@@ -18,10 +18,10 @@ from progressor.cli.options import (
     Timeout,
     with_settings,
 )
-from progressor.cli.output import clock, note, print_answer, print_json, stdout
+from progressor.cli.output import clock, note, print_answer
 from progressor.cli.patience import ask_patiently
 from progressor.cli.question import ask
-from progressor.cli.tables import Listing
+from progressor.cli.tables import Listing, print_found
 from progressor.cli.values import read_duration, read_moment
 from progressor.client.client import Client
 from progressor.client.results import Page
@@ -61,13 +61,10 @@ def schedules(
     if context.invoked_subcommand is not None:
         return
     found, serving = ask(settings, lambda client: _found(client, namespace))
-    if json:
-        print_json([_plain(each) for each in found], machine=True)
-    elif found:
-        stdout().print(_listing(found))
+    nothing = "no schedule: `namespace.schedule(…)` declares one, and an engine that serves it begins it"
+    print_found(found, _listing, nothing, machine=json, document=_plain)
+    if found and not json:
         _warn(serving)
-    else:
-        note("no schedule: `namespace.schedule(…)` declares one, and an engine that serves it begins it")
 
 
 @app.command("pause")

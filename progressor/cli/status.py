@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,12 +14,11 @@ from rich.live import Live
 from rich.text import Text
 
 from progressor.cli.options import ASKING, AsJson, with_settings
-from progressor.cli.output import clock, note, print_json, stdout
+from progressor.cli.output import clock, stdout
 from progressor.cli.question import ask
-from progressor.cli.tables import Listing
+from progressor.cli.tables import Listing, print_found
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
-from progressor.http.wire.models import plain
 from progressor.monitoring import Mailbox, NamespaceStatus, Waiting, WaitingRequests
 from progressor.texts import count, duration, through, visible
 
@@ -50,7 +50,8 @@ def status(
     deepest mailboxes. Counts stop at 1,000+. With --json --watch each look is one line.
     `progressor status --watch`
     """
-    show = _print_json if json else _print_view
+    nothing = "no namespace: `progressor worker APP` makes one known"
+    show = partial(print_found, view=_view, nothing=nothing, machine=json)
     if not watch:
         show(ask(settings, lambda client: client.status(namespace)))
     elif json or not stdout().is_terminal:
@@ -71,17 +72,6 @@ async def _again(
     while True:
         show(await client.status(namespace))
         await asyncio.sleep(_EVERY)
-
-
-def _print_json(found: Sequence[NamespaceStatus]) -> None:
-    print_json([plain(each) for each in found], machine=True)
-
-
-def _print_view(found: Sequence[NamespaceStatus]) -> None:
-    if found:
-        stdout().print(_view(found))
-    else:
-        note("no namespace: `progressor worker APP` makes one known")
 
 
 def _view(found: Sequence[NamespaceStatus]) -> RenderableType:

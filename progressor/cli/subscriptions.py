@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
-from progressor.cli.output import clock, note, print_answer, print_json, stdout
+from progressor.cli.output import clock, print_answer
 from progressor.cli.question import ask
-from progressor.cli.tables import Listing
+from progressor.cli.tables import Listing, print_found
 from progressor.deployment.settings import Settings
-from progressor.http.wire.models import plain
-from progressor.storage import KnownSubscription
+from progressor.storage import KnownSubscription, ParkedEntry
 from progressor.texts import short, visible
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Name of the subscription.")]
@@ -39,17 +39,16 @@ def subscriptions(context: typer.Context, *, json: AsJson = False, settings: Set
     if context.invoked_subcommand is not None:
         return
     found = ask(settings, lambda client: client.subscriptions())
-    if json:
-        print_json([plain(each._asdict()) for each in found], machine=True)
-        return
-    if not found:
-        note("no subscription: `client.subscription`, a Projection or `progressor sink` makes one")
-        return
+    nothing = "no subscription: `client.subscription`, a Projection or `progressor sink` makes one"
+    print_found(found, _view, nothing, machine=json, document=KnownSubscription._asdict)
+
+
+def _view(found: Sequence[KnownSubscription]) -> Listing:
     listing = Listing("subscription", "readers", "behind", "age", "parked", "state")
     for each in found:
         counts = str(len(each.readers)), f"{each.behind:,}", short(each.age), f"{each.parked:,}"
         listing.add(visible(each.name), *counts, _state(each))
-    stdout().print(listing)
+    return listing
 
 
 def _state(each: KnownSubscription) -> Text:
@@ -113,9 +112,10 @@ def parked(
     if context.invoked_subcommand is not None:
         return
     found = ask(settings, lambda client: client.parked(name, after=after, limit=limit))
-    if json:
-        print_json([plain(each._asdict()) for each in found], machine=True)
-        return
+    print_found(found, _parked_view, "nothing is parked", machine=json, document=ParkedEntry._asdict)
+
+
+def _parked_view(found: Sequence[ParkedEntry]) -> Listing:
     listing = Listing("number", "subscription", "process", "event", "parked", "why")
     for each in found:
         process = f"{visible(each.namespace)} {visible(each.process_id)}"
@@ -124,10 +124,7 @@ def parked(
         listing.add(
             str(each.parked_no), visible(each.name), process, each.what, clock(each.parked_at), why + wanted
         )
-    if found:
-        stdout().print(listing)
-    else:
-        note("nothing is parked")
+    return listing
 
 
 @parked_app.command("retry")

@@ -6,13 +6,19 @@ top, and the other cells below it with their titles.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, TypeVar
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from progressor.cli.output import note, print_json, stdout
+from progressor.http.wire.models import plain
+
+T = TypeVar("T")
 
 _GAP = 2
 _UNBOUNDED = 100_000
@@ -24,6 +30,23 @@ def facts_table(style: str = "dim") -> Table:
     table.add_column(style=style, no_wrap=True)
     table.add_column(overflow="fold")
     return table
+
+
+def print_found(
+    found: Sequence[T],
+    view: Callable[[Sequence[T]], RenderableType],
+    nothing: str,
+    *,
+    machine: bool,
+    document: Callable[[T], Any] = plain,
+) -> None:
+    """Print what was found: a list of documents for machines; for people a view, or a note of nothing."""
+    if machine:
+        print_json([document(each) for each in found])
+    elif found:
+        stdout().print(view(found))
+    else:
+        note(nothing)
 
 
 class Listing:

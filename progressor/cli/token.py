@@ -16,7 +16,7 @@ from rich.text import Text
 from progressor.cli.options import ACTING, ASKING, AsJson, Yes, confirm, with_settings
 from progressor.cli.output import clock, note, print_answer, print_json, stdout
 from progressor.cli.question import ask
-from progressor.cli.tables import Listing
+from progressor.cli.tables import Listing, print_found
 from progressor.cli.values import read_duration
 from progressor.deployment.settings import Settings
 from progressor.rights import Scope, Token
@@ -77,7 +77,7 @@ def create(
         lambda client: client.tokens.create(name, scopes=scopes, namespaces=namespace, lifetime=lifetime),
     )
     if json:
-        print_json({"token": bearer.text, **_plain(token)}, machine=True)
+        print_json({"token": bearer.text, **_plain(token)})
         return
     # The token stands alone on stdout, for a pipe into a secret store.
     stdout().print(bearer.text, soft_wrap=True)
@@ -97,12 +97,8 @@ def list_(
     Example: progressor token list --json
     """
     tokens = ask(settings, lambda client: client.tokens.listed())
-    if json:
-        print_json([_plain(token) for token in tokens], machine=True)
-    elif tokens:
-        stdout().print(_view(tokens))
-    else:
-        note("there are no tokens: `progressor token create` makes one")
+    nothing = "there are no tokens: `progressor token create` makes one"
+    print_found(tokens, _view, nothing, machine=json, document=_plain)
 
 
 @app.command()

@@ -245,7 +245,7 @@ def import_(
 
 def _say(facts: dict[str, int], words: str, *, machine: bool) -> None:
     if machine:
-        print_json(facts, machine=True)
+        print_json(facts)
     else:
         note(words)
 

@@ -38,7 +38,7 @@ def watch(
     async def follow(client: Client) -> None:
         async for change in client.watch(namespace, process_id, after=after, state=state):
             if json:
-                print_json(plain(change), machine=True)
+                print_json(plain(change))
             else:
                 stdout().print(_view(change, shows_state=state))
 
