@@ -30,28 +30,22 @@ log = Logger("progressor.cli")
 
 
 def guarded(
-    client: Client, settings: Settings, *, host: str, port: int, listener: socket | None = None
-) -> ApiServer:
-    """Return the API over this client, with these settings; InvalidRequest names a variable."""
-    app = make_app(client, access=_authenticator(client, settings), options=http_options(settings))
-    return ApiServer(client, app, host=host, port=port, listener=listener)
-
-
-def console_server(
     client: Client,
     settings: Settings,
-    make: Callable[..., Any],
     *,
     host: str,
     port: int,
     listener: socket | None = None,
+    make: Callable[..., Any] = make_app,
+    what: str = "api",
 ) -> ApiServer:
-    """Return the console over this client, for the callers of the API; InvalidRequest names a variable.
+    """Return the API over this client, for the callers that these settings let in.
 
-    `make` is the function that makes it, which only those import who have its extra.
+    Or the console, for the same callers: `make` is the function that makes it, which only those import who
+    have its extra. InvalidRequest names a variable.
     """
     app = make(client, access=_authenticator(client, settings), options=http_options(settings))
-    return ApiServer(client, app, host=host, port=port, listener=listener, what="console")
+    return ApiServer(client, app, host=host, port=port, listener=listener, what=what)
 
 
 def _authenticator(client: Client, settings: Settings) -> Authenticator:

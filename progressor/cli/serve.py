@@ -97,7 +97,7 @@ def _with_console(
 ) -> AbstractAsyncContextManager[OverEngine | Engine]:
     """Return the engine with the console above it; the engine alone without the extra."""
     try:
-        from progressor.cli.api_access import console_server  # noqa: PLC0415 - an extra
+        from progressor.cli.api_access import guarded  # noqa: PLC0415 - an extra
         from progressor.http.server.serve import bound  # noqa: PLC0415 - an extra
         from progressor.web.app import make_console  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -111,7 +111,9 @@ def _with_console(
         listener = bound(_HOST, 0)
 
     def over(client: Client) -> ApiServer:
-        return console_server(client, settings, make_console, host=_HOST, port=0, listener=listener)
+        return guarded(
+            client, settings, host=_HOST, port=0, listener=listener, make=make_console, what="console"
+        )
 
     return over_engine(engine, over, listener)
 

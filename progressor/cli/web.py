@@ -70,7 +70,7 @@ def web(
             migrate(found, settings)
         client = Client(found.dsn, namespaces, **settings.connection_options())
         make = partial(make_console, read_only=read_only)
-        return api_access.console_server(client, settings, make, host=host, port=port)
+        return api_access.guarded(client, settings, host=host, port=port, make=make, what="console")
 
     grace = 2 * settings.http_drain
     serve(Manner["ApiServer"]("web", grace, _rest, lambda server: {"url": server.url}), settings, build)
