@@ -295,8 +295,6 @@ async def redo(
 
     Answer as the call is answered; for a notice `null`, once it is accepted.
     """
-    published = await request.server.publications.of(namespace)
-    request.require_acceptable(bodies.answer_type(published))
-    asked = ProcessRequest(request, namespace, published)
+    asked = await ProcessRequest.read(request, namespace)
     submitted = request.server.client.submit_redo(namespace, process_id, task_id, fingerprint=fingerprint)
     return await asked.answered(submitted)
