@@ -20,12 +20,8 @@ from progressor.http.server.api_request import RouteContext
 from progressor.http.server.app import Plain
 from progressor.http.server.auth.principals import Principal, unknown
 from progressor.http.server.auth.scopes import Access, Admission
-from progressor.http.server.concurrency_limit import Places
-from progressor.http.server.memory import Memory
 from progressor.http.server.middleware.access_log import AccessLog
 from progressor.http.server.options import HttpOptions
-from progressor.http.server.schema_cache import NamespaceSchemas
-from progressor.http.server.waits import DrainableWaits
 from progressor.web.headers import Guarded
 from progressor.web.page import ConsolePage, of_defect, of_http
 from progressor.web.pages import (
@@ -81,28 +77,19 @@ def make_console(
     With `is_mounted` it is a part of another application: that signs people in, and does not wait at its
     end for streams of hints.
     """
-    options = options or HttpOptions()
-    memory = Memory(options.max_memory_bytes)
+    server = RouteContext.of(client, access, options)
     app = Starlette(
         routes=[*_pages(read_only, is_mounted), Route("/static/{name}", static_file)],
         middleware=[
             Middleware(Guarded),
             Middleware(Plain),
-            Middleware(AccessLog, max_lines=options.max_log_lines, logs_reads=False),
+            Middleware(AccessLog, max_lines=server.options.max_log_lines, logs_reads=False),
         ],
         exception_handlers={HTTPException: of_http, Exception: of_defect},
     )
     app.router.redirect_slashes = False
     app.state.read_only, app.state.is_mounted = read_only, is_mounted
-    app.state.server = RouteContext(
-        client,
-        options,
-        access,
-        NamespaceSchemas(client),
-        DrainableWaits(),
-        Places(options.max_requests, memory),
-        Places(options.max_watches, memory, what="watches are open"),
-    )
+    app.state.server = server
     return app
 
 

@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope as AsgiScope, Send
@@ -22,6 +22,7 @@ from progressor.http.server.auth.principals import NOBODY
 from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.auth.scopes import Access
 from progressor.http.server.concurrency_limit import Place, Places
+from progressor.http.server.memory import Memory
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.problems import Refusal
 from progressor.http.server.request_headers import Preferences, RequestHeaders, accepts, preferences_of
@@ -53,6 +54,16 @@ class RouteContext(NamedTuple):
     waits: DrainableWaits
     places: Places
     watch_places: Places
+
+    @classmethod
+    def of(cls, client: Client, access: Access, options: HttpOptions | None) -> Self:
+        """Return the context of a new application over this client."""
+        options = options or HttpOptions()
+        memory = Memory(options.max_memory_bytes)
+        places = Places(options.max_requests, memory)
+        watch_places = Places(options.max_watches, memory, what="watches are open")
+        schemas, waits = NamespaceSchemas(client), DrainableWaits()
+        return cls(client, options, access, schemas, waits, places, watch_places)
 
 
 class ApiRequest(Request):

@@ -18,8 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from progressor.client.client import Client
 from progressor.http.server.api_request import REQUEST_ID, RouteContext, facts_of
 from progressor.http.server.auth.scopes import Access
-from progressor.http.server.concurrency_limit import Places
-from progressor.http.server.memory import Memory
 from progressor.http.server.middleware.access_log import AccessLog
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.problems import problem
@@ -38,8 +36,6 @@ from progressor.http.server.routers import (
     transfers,
     watches,
 )
-from progressor.http.server.schema_cache import NamespaceSchemas
-from progressor.http.server.waits import DrainableWaits
 from progressor.http.wire import problems
 from progressor.loggers import Logger
 
@@ -48,10 +44,7 @@ log = Logger("progressor.http")
 
 def make_app(client: Client, *, access: Access, options: HttpOptions | None = None) -> Starlette:
     """Return the API of the processes that this client reaches; it never closes the client."""
-    options, waits = options or HttpOptions(), DrainableWaits()
-    memory = Memory(options.max_memory_bytes)
-    places = Places(options.max_requests, memory)
-    watch_places = Places(options.max_watches, memory, what="watches are open")
+    server = RouteContext.of(client, access, options)
     rooms = (
         *(requests, lifecycle, timers, processes, watches, feed, transfers, namespaces, retention, bulks),
         *(audit, openapi, health),
@@ -59,13 +52,11 @@ def make_app(client: Client, *, access: Access, options: HttpOptions | None = No
     app = Starlette(
         routes=[operation for room in rooms for operation in room.routes],
         # The first one is the outermost: the other sees what it changes.
-        middleware=[Middleware(Plain), Middleware(AccessLog, max_lines=options.max_log_lines)],
+        middleware=[Middleware(Plain), Middleware(AccessLog, max_lines=server.options.max_log_lines)],
         exception_handlers={HTTPException: _of_http, Exception: _of_defect},
     )
     app.router.redirect_slashes = False
-    app.state.server = RouteContext(
-        client, options, access, NamespaceSchemas(client), waits, places, watch_places
-    )
+    app.state.server = server
     return app
 
 
