@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 
 from progressor.http.server.memory import Memory
-from progressor.http.server.problems import Refusal
-from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS, TOO_LARGE, TOO_MANY_REQUESTS
+from progressor.http.server.problems import Refusal, not_now
+from progressor.http.wire.problems import OVERLOADED, TOO_LARGE, TOO_MANY_REQUESTS
 
 
 class Place:
@@ -25,11 +25,8 @@ class Place:
     def enter(self) -> None:
         """Take the place; raise Refusal (503) if none is free."""
         if not self._places.free:
-            raise Refusal(
-                OVERLOADED,
-                f"{self._places.most:,} {self._places.what} here, which is as many as it takes",
-                headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
-            )
+            most, what = self._places.most, self._places.what
+            raise not_now(OVERLOADED, f"{most:,} {what} here, which is as many as it takes")
         self._places.taken += 1
         self._is_taken = True
 
@@ -37,11 +34,10 @@ class Place:
         """Count the request as this caller's; raise Refusal (429) if fewer places are left than it has."""
         places = self._places
         if places.taken_by[caller] > places.free + 1:
-            raise Refusal(
+            raise not_now(
                 TOO_MANY_REQUESTS,
                 f"{places.taken_by[caller]:,} {places.what} here of this caller, and the other "
                 "places are for others",
-                headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
             )
         places.taken_by[caller] += 1
         self._caller = caller

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from progressor.http.server.problems import Refusal
-from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS
+from progressor.http.server.problems import not_now
+from progressor.http.wire.problems import OVERLOADED
 
 # Seconds that a request waits for memory that others have.
 _PATIENCE_SECONDS = 10.0
@@ -54,7 +54,7 @@ class Memory:
     def take_now(self, caller: str, size: int) -> None:
         """Take memory for values that a request holds already; raise Refusal if it is not free."""
         if not self._has_room(caller, size):
-            raise _overloaded("no memory is free for this: others read or send large values here")
+            raise not_now(OVERLOADED, "no memory is free for this: others read or send large values here")
         self._grant(caller, size)
 
     def give_back(self, caller: str, size: int) -> None:
@@ -86,7 +86,8 @@ class Memory:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await turn
         except TimeoutError:
-            raise _overloaded(f"no memory was free for this within {_PATIENCE_SECONDS:g} s") from None
+            text = f"no memory was free for this within {_PATIENCE_SECONDS:g} s"
+            raise not_now(OVERLOADED, text) from None
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.give_back(caller, size)
@@ -104,7 +105,3 @@ class Memory:
             self._grant(caller, size)
             del self._waiting[turn]
             turn.set_result(None)
-
-
-def _overloaded(detail: str) -> Refusal:
-    return Refusal(OVERLOADED, detail, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})

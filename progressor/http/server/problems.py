@@ -5,7 +5,7 @@ Rule: the text of a handler's failure is for callers with the scope errors:read 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -46,6 +46,11 @@ class Refusal(Exception):
         return problem(self.kind, self.detail, members=self.members, headers=self.headers)
 
 
+def not_now(kind: Kind, detail: str) -> Refusal:
+    """Return the refusal of a request that may soon be sent again."""
+    return Refusal(kind, detail, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
 def problem_of(error: ProgressorError, *, shows_failures: bool, **more: str) -> Response:
     """Return the problem of an error, with `more` members.
 
@@ -56,19 +61,19 @@ def problem_of(error: ProgressorError, *, shows_failures: bool, **more: str) -> 
         detail = f"{kind.title}; what failed is for those with the scope errors:read"
         members = {name: value for name, value in members.items() if name not in _OF_FAILURES}
     if not members.get("errors") and isinstance(error, InvalidRequest) and error.field is not None:
-        members["errors"] = [{"pointer": _pointer(error.field), "rule": detail}]
+        first, *rest = error.field.split(".")
+        # A field of the arguments points into the body.
+        pointer = pointer_of(rest if first == "args" else [first, *rest])
+        members["errors"] = [{"pointer": pointer, "rule": detail}]
     headers = {}
     if kind.status is HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return problem(kind, detail, members=members, headers=headers)
 
 
-def _pointer(field: str) -> str:
-    """Return a field as a JSON pointer; a field of the arguments points into the body."""
-    parts = field.split(".")
-    if parts[0] == "args":
-        parts = parts[1:]
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+def pointer_of(parts: Iterable[str | int]) -> str:
+    """Return the JSON pointer of a path into a document."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def problem(

@@ -15,7 +15,7 @@ import jsonschema_rs
 
 from progressor.client.client import Client
 from progressor.client.results import Published
-from progressor.http.server.problems import Refusal
+from progressor.http.server.problems import Refusal, pointer_of
 from progressor.http.wire.problems import INVALID_ARGS
 from progressor.model import TaskType
 
@@ -103,7 +103,7 @@ def _faults(kept: _CachedSchemas, place: _SchemaKey, value: Any) -> list[dict[st
         return []
     faults = []
     for error in validator.iter_errors(value):
-        faults.append({"pointer": place.pointer + _pointer(error.instance_path), "rule": error.message})
+        faults.append({"pointer": place.pointer + pointer_of(error.instance_path), "rule": error.message})
         if len(faults) == _MOST_FAULTS:
             break
     return faults
@@ -143,7 +143,3 @@ def args_schema(schemas: Mapping[str, Any], task_type: TaskType, name: str | Non
         case _:
             schema = (schemas.get("calls") or {}).get(name, {}).get("args")
     return schema if isinstance(schema, dict) else None
-
-
-def _pointer(path: list[str | int]) -> str:
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

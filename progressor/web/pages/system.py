@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.http.server.auth.scopes import seen_by
-from progressor.http.server.problems import Refusal
+from progressor.http.server.problems import not_now
 from progressor.http.server.routers.health import health_of
-from progressor.http.wire.problems import OVERLOADED, RETRY_AFTER_SECONDS
+from progressor.http.wire.problems import OVERLOADED
 from progressor.monitoring import DatabaseFigures
 from progressor.release import VERSION
 from progressor.rights import Scope
@@ -68,7 +68,7 @@ async def doctor(request: PageRequest) -> Response:
     try:
         report = await request.server.client.system.examine(within=_LONGEST_EXAMINATION)
     except InvalidRequest as error:
-        raise Refusal(OVERLOADED, str(error), headers={"Retry-After": str(RETRY_AFTER_SECONDS)}) from None
+        raise not_now(OVERLOADED, str(error)) from None
     return request.page(
         "doctor.html", "Doctor", report=report, advice_on=advice_on, within=_LONGEST_EXAMINATION
     )

@@ -18,7 +18,8 @@ import httpx
 import jwt
 from pydantic_core import from_json
 
-from progressor.http.server.auth.principals import unverified
+from progressor.http.server.problems import not_now
+from progressor.http.wire.problems import UNVERIFIED
 from progressor.loggers import Logger
 
 log = Logger("progressor.http")
@@ -71,7 +72,8 @@ class Keys:
             key = self._among(key_id, kind, algorithm)
         # A key that is missing may be among new ones, which an issuer that does not answer has not sent.
         if (not self._answers) if key is None else self._age > STALE_SECONDS:
-            raise unverified("the keys of the token's issuer are out of reach: try again")
+            # What was shown may hold: its provider, which knows, does not answer.
+            raise not_now(UNVERIFIED, "the keys of the token's issuer are out of reach: try again")
         return key
 
     @property

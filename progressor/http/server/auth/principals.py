@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from progressor.http.server.problems import Refusal
-from progressor.http.wire.problems import RETRY_AFTER_SECONDS, UNAUTHORIZED, UNVERIFIED
+from progressor.http.wire.problems import UNAUTHORIZED
 from progressor.rights import EVERYTHING, Rights, Scope
 
 REALM = 'Bearer realm="progressor"'
@@ -45,8 +45,3 @@ def unknown(detail: str, *, shown: bool = True) -> Refusal:
     """Return the refusal 401: nothing was shown, or what was `shown` does not hold."""
     challenge = f'{REALM}, error="invalid_token"' if shown else REALM
     return Refusal(UNAUTHORIZED, detail, headers={"WWW-Authenticate": challenge})
-
-
-def unverified(detail: str) -> Refusal:
-    """Return the refusal 503: what was shown may hold, and the provider that knows does not answer."""
-    return Refusal(UNVERIFIED, detail, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
