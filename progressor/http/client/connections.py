@@ -14,7 +14,7 @@ import aiohttp
 import httpx
 from yarl import URL
 
-from progressor.http.client.exchange import Answer, Asking, NoAnswer, StreamedAnswer
+from progressor.http.client.exchange import Asking, NoAnswer, StreamedAnswer
 
 _CONNECT_SECONDS = 10.0
 # Seconds; shorter than servers and balancers keep an idle connection open.
@@ -27,12 +27,6 @@ class AiohttpTransport:
     def __init__(self, url: str) -> None:
         self._url = url
         self._session: aiohttp.ClientSession | None = None
-
-    async def exchange(self, asking: Asking) -> Answer:
-        """Send one request, and return its answer; raise NoAnswer if there is none."""
-        with _as_no_answer():
-            async with self._sent(asking) as answer:
-                return Answer(answer.status, answer.headers, await answer.read())
 
     @asynccontextmanager
     async def stream(self, asking: Asking) -> AsyncIterator[StreamedAnswer]:

@@ -55,16 +55,16 @@ class StreamedAnswer(NamedTuple):
     headers: Mapping[str, str]
     parts: AsyncIterator[bytes]
 
+    async def whole(self) -> Answer:
+        """Return the answer, once all of it has come."""
+        return Answer(self.status_code, self.headers, b"".join([part async for part in self.parts]))
+
 
 class Transport(Protocol):
     """A transport of requests."""
 
     def stream(self, asking: Asking) -> AbstractAsyncContextManager[StreamedAnswer]:
         """Send one request, and yield its answer as soon as it begins; raise NoAnswer if there is none."""
-        ...
-
-    async def exchange(self, asking: Asking) -> Answer:
-        """Send one request, and return its answer; raise NoAnswer if there is none."""
         ...
 
     async def aclose(self) -> None:
@@ -87,12 +87,6 @@ class HttpxTransport:
             yield StreamedAnswer(answer.status_code, answer.headers, _parts(answer))
         finally:
             await answer.aclose()
-
-    async def exchange(self, asking: Asking) -> Answer:
-        """Send one request, and return its answer; raise NoAnswer if there is none."""
-        with _as_no_answer():
-            answer = await self._inner.handle_async_request(_request(asking))
-            return Answer(answer.status_code, answer.headers, await answer.aread())
 
     async def aclose(self) -> None:
         """Close the transport of httpx."""

@@ -130,8 +130,8 @@ class RetryingTransport:
         """
         asking = self._asking(method, url, silence, headers=headers, params=params, content=content)
         try:
-            async with asyncio.timeout(within):
-                return await self._transport.exchange(asking)
+            async with asyncio.timeout(within), self._transport.stream(asking) as answer:
+                return await answer.whole()
         except (NoAnswer, TimeoutError) as error:
             raise _unreachable(error) from None
 
@@ -148,8 +148,7 @@ class RetryingTransport:
         try:
             async with self._transport.stream(asking) as answer:
                 if answer.status_code != HTTPStatus.OK:
-                    content = b"".join([part async for part in answer.parts])
-                    raise error_of(Answer(answer.status_code, answer.headers, content))
+                    raise error_of(await answer.whole())
                 yield self._until_closed(answer.parts)
         except (NoAnswer, TimeoutError) as error:
             raise (_closed() if self.is_closed else _unreachable(error)) from None
