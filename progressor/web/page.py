@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from progressor.acts import Way, check_line
 from progressor.errors import InvalidRequest, NamespaceNotFound, ProgressorError
 from progressor.http.server.api_request import REQUEST_ID, ApiRequest, facts_of
-from progressor.http.server.auth.scopes import require
+from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import FORBIDDEN, TOO_LARGE, UNAUTHORIZED
@@ -101,6 +101,11 @@ class PageRequest(ApiRequest):
     def may(self, scope: Scope, namespace: str | None = None) -> bool:
         """Return whether the caller has the scope in this namespace; None: in those that it sees."""
         return self.caller.may(scope, namespace)
+
+    def require_all(self, what: str) -> None:
+        """Raise Refusal if namespaces are hidden from the caller, as what is shown may be of any."""
+        if seen_by(self.caller) is not None:
+            raise Refusal(FORBIDDEN, f"{what} shown to those who see all namespaces")
 
     def page(
         self,
@@ -311,8 +316,3 @@ def number_of(text: str, field: str) -> int:
     if not _NUMBER.fullmatch(text) or int(text) > LAST_ID:
         raise InvalidRequest(f"{field} must be a number", field=field)
     return int(text)
-
-
-def forbidden(detail: str) -> Refusal:
-    """Return the refusal of what the caller may not do, beyond the scope of its page."""
-    return Refusal(FORBIDDEN, detail)

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from progressor.http.server.auth.scopes import seen_by
 from progressor.rights import Scope
-from progressor.web.page import PageRequest, Pages, forbidden, number_of
+from progressor.web.page import PageRequest, Pages, number_of
 
 pages = Pages()
 
 _PAGE = 100
 
 
-def _require_all(request: PageRequest) -> None:
-    """Raise Refusal if namespaces are hidden: a subscription may be of any."""
-    if seen_by(request.caller) is not None:
-        raise forbidden("subscriptions are shown to those who see all namespaces")
-
-
 @pages.get("/feed", scope=Scope.ADMIN)
 async def feed(request: PageRequest) -> Response:
     """Return the subscriptions, and what they have put aside."""
-    _require_all(request)
+    request.require_all("subscriptions are")
     client, after = request.server.client, number_of(request.query_params.get("after", "0"), "after")
     parked = await client.parked(after=after, limit=_PAGE + 1)
     return request.page(
@@ -37,7 +30,7 @@ async def feed(request: PageRequest) -> Response:
 @pages.post("/feed/parked", scope=Scope.ADMIN)
 async def act_on_parked(request: PageRequest) -> Response:
     """Have parked entries tried again, or leave one out for good."""
-    _require_all(request)
+    request.require_all("subscriptions are")
     client, form = request.server.client, request.fields
     name, number = form.get("name", ""), number_of(form.get("number", ""), "number")
     if form.get("action") == "skip":

@@ -12,7 +12,6 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
-from progressor.http.server.auth.scopes import seen_by
 from progressor.http.server.problems import not_now
 from progressor.http.server.routers.health import health_of
 from progressor.http.wire.problems import OVERLOADED
@@ -20,7 +19,7 @@ from progressor.monitoring import DatabaseFigures
 from progressor.release import VERSION
 from progressor.rights import Scope
 from progressor.storage.doctor import advice_on
-from progressor.web.page import PageRequest, Pages, forbidden
+from progressor.web.page import PageRequest, Pages
 
 pages = Pages()
 
@@ -30,16 +29,10 @@ _SECONDS = 5.0
 _LONGEST_EXAMINATION = timedelta(seconds=10)
 
 
-def _require_all(request: PageRequest) -> None:
-    """Raise Refusal if namespaces are hidden: the tables hold those of all."""
-    if seen_by(request.caller) is not None:
-        raise forbidden("the system is shown to those who see all namespaces")
-
-
 @pages.get("/system", scope=Scope.ADMIN)
 async def system(request: PageRequest) -> Response:
     """Return the health of the database, its figures, who serves what, and the settings."""
-    _require_all(request)
+    request.require_all("the system is")
     server = request.server
     return request.page(
         "system.html",
@@ -64,7 +57,7 @@ async def _figures(request: PageRequest) -> DatabaseFigures | None:
 @pages.get("/system/doctor", scope=Scope.ADMIN)
 async def doctor(request: PageRequest) -> Response:
     """Return what the quick checks of the doctor find, with what to do."""
-    _require_all(request)
+    request.require_all("the system is")
     try:
         report = await request.server.client.system.examine(within=_LONGEST_EXAMINATION)
     except InvalidRequest as error:
