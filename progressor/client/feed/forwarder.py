@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -148,8 +149,7 @@ class Forwarder:
         except (SubscriptionLost, Doubtful) as lost:
             await self._begin_anew(taken.of, lost)
         except Exception as error:  # noqa: BLE001 - of a receiver, which may raise anything
-            taken.of.is_stuck = True
-            self._background.begin("subscription", self._struggle(taken, flows, to, error))
+            self._begin_apart(taken.of, partial(self._struggle, taken, flows, to, error))
 
     async def _deliver(self, entries: Sequence[FeedEntry], to: Checkpoint) -> None:
         events = [await self._reader.told(entry) for entry in entries]
@@ -171,12 +171,20 @@ class Forwarder:
     ) -> None:
         """Try until all of it is delivered or parked, or the slice is another reader's."""
         open_ = taken.of
+        if await self._outlasted(open_, flows, to, error):
+            return
+        for entry in taken.entries:
+            await self._deliver_one(open_, entry)
+        await taken.checkpoint().commit(self._node)
+
+    def _begin_apart(self, open_: OpenSlice, work: Callable[[], Awaitable[None]]) -> None:
+        """Begin a task that has a slice for itself: nothing else of it is delivered meanwhile."""
+        open_.is_stuck = True
+        self._background.begin("subscription", self._apart(open_, work))
+
+    async def _apart(self, open_: OpenSlice, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            if await self._outlasted(open_, flows, to, error):
-                return
-            for entry in taken.entries:
-                await self._deliver_one(open_, entry)
-            await taken.checkpoint().commit(self._node)
+            await work()
         except (SubscriptionLost, Doubtful) as lost:
             await self._begin_anew(open_, lost)
         except Exception as stopped:  # noqa: BLE001 - whatever it is, nothing may be passed over
@@ -297,23 +305,14 @@ class Forwarder:
             if open_.is_stuck or not await self._parked_of(open_):
                 continue
             if await self._node.storage.acted_on(open_.key, limit=1):
-                open_.is_stuck = True
-                self._background.begin("subscription", self._try_parked(open_))
+                self._begin_apart(open_, partial(self._try_parked, open_))
 
     async def _try_parked(self, open_: OpenSlice) -> None:
-        """Try what operators want tried of a slice, which delivers nothing else meanwhile."""
+        """Try what operators want tried of a slice."""
         storage = self._node.storage
-        try:
-            while acted := await storage.acted_on(open_.key, limit=_MOST_TRIED):
-                await self._try_these(open_, acted)
-            self._parked[open_] = await storage.parked_processes(open_.key)
-        except (SubscriptionLost, Doubtful) as lost:
-            await self._begin_anew(open_, lost)
-        except Exception as stopped:  # noqa: BLE001 - whatever it is, the slice goes on
-            await asyncio.sleep(_LOOK)
-            await self._begin_anew(open_, stopped)
-        finally:
-            open_.is_stuck = False
+        while acted := await storage.acted_on(open_.key, limit=_MOST_TRIED):
+            await self._try_these(open_, acted)
+        self._parked[open_] = await storage.parked_processes(open_.key)
 
     async def _try_these(self, open_: OpenSlice, acted: Sequence[ActedOn]) -> None:
         """Try these in order; behind one that fails, those of its process wait for another word."""
