@@ -13,9 +13,9 @@ import hashlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -38,6 +38,7 @@ _TIME = "%Y%m%dT%H%M%S%fZ"
 _PART = re.compile(r"[^/]+/\d{4}-\d\d-\d\d/(\d{8}T\d{12}Z)-(\d{8}T\d{12}Z)-[0-9a-f]+\.ndjson\.gz")
 _MANIFEST = ".json"
 
+T = TypeVar("T")
 Found = Counter[str]
 """How many records there are of each process, by its id."""
 
@@ -83,15 +84,16 @@ class Archive:
 
         ArchiveUnavailable if it cannot be written.
         """
+        return await self._in_a_thread(self._keep, namespace, first, last, records)
+
+    async def _in_a_thread(self, act: Callable[..., T], namespace: str, *args: object) -> T:
         try:
-            return await asyncio.to_thread(self._keep, namespace, first, last, records)
+            return await asyncio.to_thread(act, namespace, *args)
         except ProgressorError:
             raise
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
-            raise self._unavailable(namespace, error) from None
-
-    def _unavailable(self, namespace: str, error: Exception) -> ArchiveUnavailable:
-        return ArchiveUnavailable(namespace, without_secrets(in_one_line(str(error)), self._url))
+            cause = without_secrets(in_one_line(str(error)), self._url)
+            raise ArchiveUnavailable(namespace, cause) from None
 
     def _keep(
         self, namespace: str, first: datetime, last: datetime, records: Sequence[TaskRecord | EventRecord]
@@ -199,12 +201,7 @@ class Archive:
 
         Raise ArchiveDamaged, and ArchiveUnavailable if it cannot be read.
         """
-        try:
-            return await asyncio.to_thread(self._events, namespace, process_id, born)
-        except ProgressorError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a driver may raise anything
-            raise self._unavailable(namespace, error) from None
+        return await self._in_a_thread(self._events, namespace, process_id, born)
 
     def _events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
         found: dict[int, Event] = {}
