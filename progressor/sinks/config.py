@@ -10,11 +10,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from progressor.client.feed.sink import Sink
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import faults
 from progressor.inputs import names_like
@@ -28,13 +27,6 @@ _TYPES: Mapping[str, str] = {
     "function": "function:FunctionOptions",
 }
 _ENVIRONMENT = "env:"
-
-
-class SinkOptions(Protocol):
-    """The options of one sink."""
-
-    def open(self) -> Sink:
-        """Return the sink."""
 
 
 class ForwardedTo(BaseModel):
