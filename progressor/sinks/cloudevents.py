@@ -74,6 +74,12 @@ def attributes(event: FeedEvent) -> dict[str, str]:
     return found
 
 
+def shown(event: FeedEvent) -> str:
+    """Return what names an event in errors, without its payload."""
+    what = event.kind if event.event_id is None else f"event {event.event_id}"
+    return f"{what} of {event.namespace} {event.process_id}"
+
+
 def data(event: FeedEvent) -> bytes:
     """Return the payload in binary form: JSON, or the bytes of a raw handler as they are; empty for none.
 

@@ -126,12 +126,6 @@ class KafkaRecord(NamedTuple):
     def key(self) -> str:
         return f"{self.event.namespace} {self.event.process_id}"
 
-    @property
-    def shown(self) -> str:
-        """Name the event in errors, without its payload."""
-        what = self.event.kind if self.event.event_id is None else f"event {self.event.event_id}"
-        return f"{what} of {self.key}"
-
 
 def records(options: KafkaOptions, events: Sequence[FeedEvent]) -> Iterator[KafkaRecord]:
     """Return the messages of these; NonRetryable at an event that the format cannot hold."""
@@ -299,7 +293,9 @@ class _Attempts:
         except _library().KafkaException as error:
             if error.args[0].code() != _TOO_LARGE:
                 raise
-            raise NonRetryable(f"{record.shown} is larger than message.max.bytes of the options") from None
+            raise NonRetryable(
+                f"{cloudevents.shown(record.event)} is larger than message.max.bytes of the options"
+            ) from None
         return True
 
     def _check(
@@ -308,7 +304,7 @@ class _Attempts:
         """Raise the first failure, or that the time is over."""
         if delivery.failed is not None:
             record, error = delivery.failed
-            why = f"Kafka refuses {record.shown}: {self._without_secrets(error.str())}"
+            why = f"Kafka refuses {cloudevents.shown(record.event)}: {self._without_secrets(error.str())}"
             if error.code() == _TOO_LARGE:
                 raise _BatchTooLarge(why)
             raise NonRetryable(why) if error.code() in _INVALID else ConnectionError(why)

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from progressor.client.results import FeedEvent
 from progressor.errors import NonRetryable
+from progressor.sinks.cloudevents import shown
 
 CONTENT_TYPE: Final = "application/vnd.apache.thrift.binary"
 
@@ -95,9 +96,7 @@ def _payload(event: FeedEvent) -> bytes:
         # The text of a UnicodeError has a piece of the payload.
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         why = "not valid Unicode" if isinstance(error, UnicodeError) else why
-        raise NonRetryable(
-            f"event {event.event_id} of {event.namespace} {event.process_id} has no form in mg: {why}"
-        ) from None
+        raise NonRetryable(f"{shown(event)} has no form in mg: {why}") from None
 
 
 def value_of(value: Any) -> bytes:

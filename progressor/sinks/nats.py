@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Connection
     from nats.js import JetStreamContext
 
-_CONTENT_TYPE: Final = "application/cloudevents+json"
 _PREFIX: Final = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _SERVER = re.compile(r"(nats|tls|ws|wss)://[^@/\s]+/?")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -97,13 +96,12 @@ def message_of(prefix: str, event: FeedEvent) -> NatsMessage:
     found, data = cloudevents.attributes(event), cloudevents.data(event)
     envelope = to_json(found)
     body = envelope[:-1] + b',"data":' + data + b"}" if data else envelope
-    what = event.kind if event.event_id is None else f"event {event.event_id}"
     return NatsMessage(
-        shown=f"{what} of {event.namespace} {event.process_id}",
+        shown=cloudevents.shown(event),
         subject=subject_of(prefix, event),
         body=body,
         # An id may have any character; a header may not.
-        headers={"Nats-Msg-Id": quote(found["id"], safe="/:"), "Content-Type": _CONTENT_TYPE},
+        headers={"Nats-Msg-Id": quote(found["id"], safe="/:"), "Content-Type": cloudevents.MEDIA_TYPE},
     )
 
 
