@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from progressor.errors import ProgressorError
@@ -42,7 +42,7 @@ class Wakes:
 
     def choose(self, namespaces: Iterable[str]) -> dict[str, int]:
         """Return the worker to wake for each namespace, if it is known which live there now."""
-        return {name: _chosen(live) for name in namespaces if (live := self._known(name))}
+        return {name: chosen(live) for name in namespaces if (live := self._known(name))}
 
     async def _wake(self, namespace: str, kind: Kind, signals: Signals) -> None:
         try:
@@ -54,7 +54,7 @@ class Wakes:
             self._wanted.discard((namespace, kind))
         self._outage.worked()
         if workers:
-            signals.wake(_chosen(workers), namespace, kind)
+            signals.wake(chosen(workers), namespace, kind)
 
     def _known(self, namespace: str) -> list[LiveWorker]:
         now = asyncio.get_running_loop().time()
@@ -73,10 +73,9 @@ class Wakes:
         await self._background.stop()
 
 
-def _chosen(workers: list[LiveWorker]) -> int:
-    """Return one by chance, weighted by free slots."""
+def chosen(workers: Sequence[LiveWorker]) -> int:
+    """Return the id of one of these, by chance and weighted by free slots."""
     if len(workers) == 1:
         return workers[0].worker_id
     weights = [max(worker.free_slots, 0.1) for worker in workers]
-    (chosen,) = random.choices(workers, weights)  # noqa: S311 - a spread
-    return chosen.worker_id
+    return random.choices(workers, weights)[0].worker_id  # noqa: S311 - a spread

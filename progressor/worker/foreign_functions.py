@@ -6,7 +6,6 @@ request for the function. If no live worker serves it, the request is refused he
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,6 +14,7 @@ from functools import partial
 from progressor.errors import StorageUnavailable
 from progressor.handlers.namespace import Namespace
 from progressor.model import Task
+from progressor.node.wakes import chosen
 from progressor.storage import Kind, Storage
 
 Wake = Callable[[int, str, Kind], None]
@@ -71,8 +71,7 @@ class ForeignFunctions:
             if not others:
                 self._left.pop(function, None)
                 return
-            weights = [max(worker.free_slots, 0.1) for worker in others]
-            other = random.choices(others, weights)[0].worker_id  # noqa: S311 - a spread
+            other = chosen(others)
             self._left[function] = (time.monotonic() + self._seconds, other)
         kind: Kind = "timers" if task.task_type.is_timer else "calls"
         raise LeftToOthers(function, partial(self._wake, other, self._namespace.name, kind))
