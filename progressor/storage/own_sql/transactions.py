@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -69,9 +69,15 @@ class _StepSession(Session):
         """Run these in the transaction that the handler got."""
         return await self._send({**_OWN_AGAIN, **statements}, hints)
 
-    def begin_speaking(self) -> None:
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """Have the engine use the connection in this block."""
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
+        try:
+            yield
+        finally:
+            self.end_speaking()
 
     def end_speaking(self) -> None:
         self._watch.ignore()
@@ -199,12 +205,8 @@ class StepTransaction:
             return
         session = self._connection.session
         # Where this fails, the connection is closed as it is given back.
-        with suppress(psycopg.Error):
-            session.begin_speaking()
-            try:
-                await session.roll_back()
-            finally:
-                session.end_speaking()
+        with suppress(psycopg.Error), session.speaking():
+            await session.roll_back()
 
     async def save(self, step: Step) -> Saved | LostLease:
         """Save the step with the rows of its handler, and commit both.
@@ -213,8 +215,7 @@ class StepTransaction:
         back. Unreadable: both are committed, but the continuation cannot be read.
         """
         session = self._connection.session
-        session.begin_speaking()
-        try:
+        with session.speaking():
             try:
                 (outcome,) = await save(session, False, steps=[step], now=self._now, tried=False)
                 if isinstance(outcome, LostLease):
@@ -226,8 +227,6 @@ class StepTransaction:
             except psycopg.Error as error:
                 raise await self._refused(error) from None
             return await self._commit(step) or outcome
-        finally:
-            session.end_speaking()
 
     async def commit(self, statements: Transaction, needed: str) -> bool:
         """Run these behind what the handler did, and commit; False if `needed` returned no row.
@@ -236,17 +235,15 @@ class StepTransaction:
         committed or not. InvalidRequest: PostgreSQL will never take it.
         """
         session = self._connection.session
-        session.begin_speaking()
-        try:
-            found = await session.transact(statements)
-            if not found[needed]:
-                await session.roll_back()
-                return False
-            await session.commit({})
-        except psycopg.Error as error:
-            raise await self._refused(error) from None
-        finally:
-            session.end_speaking()
+        with session.speaking():
+            try:
+                found = await session.transact(statements)
+                if not found[needed]:
+                    await session.roll_back()
+                    return False
+                await session.commit({})
+            except psycopg.Error as error:
+                raise await self._refused(error) from None
         return True
 
     @property
