@@ -57,7 +57,7 @@ def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
     """Return the revision of the database; SchemaMismatch unless this release can work with its tables."""
     with _looking(dsn) as connection:
         revision = _fit_revision(connection, schema)
-        found = _differences(connection, schema)
+        found = differences_in(connection, schema)
     if needed := [str(each) for each in found if each.is_needed]:
         raise SchemaMismatch(
             f"the database is at revision {revision}, but {'; '.join(needed)}: make it as "
@@ -79,7 +79,7 @@ def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]
     """Return all that is not as this release makes it; SchemaMismatch if the revision does not fit."""
     with _looking(dsn) as connection:
         _fit_revision(connection, schema)
-        return _differences(connection, schema)
+        return differences_in(connection, schema)
 
 
 @contextmanager
@@ -108,7 +108,8 @@ def translated(error: psycopg.Error, *, role: str | None, needs: str) -> Progres
     return SchemaMismatch(str(meant)) if isinstance(meant, InvalidRequest) else meant
 
 
-def _differences(connection: psycopg.Connection[Any], schema: str) -> tuple[Difference, ...]:
+def differences_in(connection: psycopg.Connection[Any], schema: str) -> tuple[Difference, ...]:
+    """Return what is not as this release makes it in the database of this connection."""
     rows = connection.execute(STATEMENTS["catalog"], {"schema": schema})
     return differences(entries(rows, schema))
 

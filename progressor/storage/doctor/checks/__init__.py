@@ -20,9 +20,9 @@ from psycopg.rows import class_row
 from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import NamespaceNotFound
 from progressor.inputs import nearest_names
-from progressor.storage.catalog import differences, entries
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.first_connection import connect_at_start
+from progressor.storage.schema_check import differences_in
 from progressor.storage.statements import STATEMENTS, in_schema
 
 
@@ -108,15 +108,14 @@ def run(
             # All rows of a cursor are wanted, so the planner must not prefer a fast first row.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
             _check_namespace(connection, params["namespace"], schema)
-            params = {**params, "differences": _differences(connection, schema)}
+            different = [str(each) for each in differences_in(connection, schema) if not each.is_tuning]
+            params = {**params, "differences": different}
             for check in checks:
                 _bound(connection, ends_at)
                 yield _looked_at(connection, check._replace(sql=in_schema(check.sql, schema)), params, most)
-    except psycopg.errors.QueryCanceled as error:
-        if within is None:
-            raise sqlstates.translated(error, role=role, needs=sqlstates.TO_LOOK) from None
     except psycopg.Error as error:
-        raise sqlstates.translated(error, role=role, needs=sqlstates.TO_LOOK) from None
+        if within is None or not isinstance(error, psycopg.errors.QueryCanceled):
+            raise sqlstates.translated(error, role=role, needs=sqlstates.TO_LOOK) from None
 
 
 def _check_namespace(connection: psycopg.Connection[Any], namespace: str | None, schema: str) -> None:
@@ -134,11 +133,6 @@ def _bound(connection: psycopg.Connection[Any], ends_at: float) -> None:
     if ends_at < math.inf:
         left = max(1, int((ends_at - time.monotonic()) * 1000))
         connection.execute("SELECT set_config('statement_timeout', %s, TRUE)", [str(left)])
-
-
-def _differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
-    rows = connection.execute(STATEMENTS["catalog"].encode(), {"schema": schema}).fetchall()
-    return [str(each) for each in differences(entries(rows, schema)) if not each.is_tuning]
 
 
 def _looked_at(
