@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count, islice
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from progressor import metrics
 from progressor.config import EngineOptions
@@ -24,6 +24,9 @@ from progressor.model import WantedConnection
 from progressor.node.node import Node
 from progressor.storage import StepTransaction, StepTransactions
 from progressor.worker.result_budget import NoRoom
+
+if TYPE_CHECKING:
+    from progressor.worker.pool import Pool
 
 # Seconds; a step that found no connection for so long is handed back.
 _PATIENCE = 5.0
@@ -38,14 +41,6 @@ _LAST = 3
 
 class NoConnection(NoRoom):
     """Raised in a step that found no free connection, and did not begin."""
-
-
-class Lender(Protocol):
-    """The pool of a namespace, whose slot a waiting step lends."""
-
-    def take(self) -> None: ...
-
-    def release(self) -> None: ...
 
 
 class WaitingStep(NamedTuple):
@@ -206,8 +201,8 @@ class StepConnections:
 
     def __init__(self, slots: ConnectionSlots) -> None:
         self._slots = slots
-        self.lender: Lender
-        """Set by the pool of the namespace, as it is made."""
+        self.lender: Pool
+        """The pool of the namespace, whose slot a waiting step lends; it sets this as it is made."""
         self.lent = 0
         self._closed = False
 
