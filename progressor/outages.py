@@ -87,11 +87,7 @@ class Outage:
     @property
     def seconds(self) -> float:
         """The seconds that the outage has lasted; 0 if there is none, or something worked since."""
-        with self._lock:
-            now = time.monotonic()
-            if self._since is None or self._worked_at is not None or now - self._failed_at > _FORGOTTEN:
-                return 0.0
-            return now - self._since
+        return self.held_up if self._worked_at is None else 0.0
 
     @property
     def cause(self) -> str | None:
