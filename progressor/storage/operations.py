@@ -326,8 +326,7 @@ class Storage(
 
     async def drop_workers(self, evidence: Evidence, *, lease_age: timedelta) -> None:
         """Forget workers that died without leaving, once none of their tasks runs."""
-        params = evidence_columns(evidence, lease_age)
-        await self._transact("drop_workers", {"drop_workers": params}, patience=self._patience)
+        await self._rows("drop_workers", **evidence_columns(evidence, lease_age))
 
     async def remove(
         self,

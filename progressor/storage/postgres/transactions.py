@@ -99,5 +99,5 @@ class Transactions:
         self.outage.worked()
 
     async def _rows(self, verb: str, **params: Any) -> list[Row]:
-        """Return the rows of one statement that locks nothing."""
+        """Run one statement, which needs no lock before it, as a transaction; return its rows."""
         return (await self._transact(verb, {verb: params}, patience=self._patience))[verb]

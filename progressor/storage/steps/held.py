@@ -89,20 +89,16 @@ class HeldTasks(Transactions):
 
     async def ripen(self, namespace: str, *, limit: int, now: datetime | None = None) -> int:
         """Let tasks be claimed that were held until a time which has come; return how many."""
-        return await self._count("ripen", namespace, limit, now)
+        return len(await self._rows("ripen", namespace=namespace, limit=limit, now=now))
 
     async def queue_timers(self, namespace: str, *, limit: int, now: datetime | None = None) -> int:
         """Have due timers of groups wait for room there; return how many."""
-        return await self._count("queue_timers", namespace, limit, now)
+        return len(await self._rows("queue_timers", namespace=namespace, limit=limit, now=now))
 
     async def holds(self, namespace: str) -> bool:
         """Return whether any task of a namespace is held."""
         (row,) = await self._rows("holds", namespace=namespace)
         return bool(row["holds"])
-
-    async def _count(self, verb: str, namespace: str, limit: int, now: datetime | None) -> int:
-        params = {"namespace": namespace, "limit": limit, "now": now}
-        return len((await self._transact(verb, {verb: params}, patience=self._patience))[verb])
 
     async def groups_with_room(
         self, namespace: str, *, after: int = 0, rates: Rates = NO_RATES, now: datetime | None = None
