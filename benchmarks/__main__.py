@@ -23,7 +23,7 @@ from progressor.bench.cases import BenchCase
 from progressor.bench.databases import Server
 from progressor.bench.report import measure, show
 from progressor.bench.rows import QUICK_SECONDS
-from progressor.bench.samples import Results, pin
+from progressor.bench.samples import Results
 from progressor.cli.bench import Quick, Repeats, Seconds
 from progressor.cli.runner import until_stopped
 from progressor.deployment.settings import Settings
@@ -117,7 +117,9 @@ def _measure(
     if not cases:
         raise typer.BadParameter("there is none of these", param_hint="--only")
     with until_stopped(console, "Stopped."), _server(database_url) as dsn:
-        pin(cpus)
+        if cpus and hasattr(os, "sched_setaffinity"):
+            # This process and its later children, the same for all contestants.
+            os.sched_setaffinity(0, cpus)
         results = measure(Server(dsn, loads(sizes)), cases, repeats=repeats, console=console)
     results.facts["seconds"] = seconds
     results.facts["cpus"] = sorted(os.sched_getaffinity(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -151,14 +152,28 @@ class Target:
         return f"{'≥' if self.at_least else '≤'} {self.limit:g}"
 
 
+def ratio(results: Results, above: Where, below: Where) -> float | None:
+    """The ratio of two figures, each named by case, figure and contestant; None if no round has both.
+
+    It is the median of the ratios of each round, because both sides of a round met the same machine in
+    the same state.
+    """
+    sides = [
+        [each.get(figure) for each in results.samples.get(f"{name} {contestant}", [])]
+        for name, figure, contestant in (above, below)
+    ]
+    pairs = [a / b for a, b in zip(*sides, strict=False) if a is not None and b]
+    return statistics.median(pairs) if pairs else None
+
+
 def targets(results: Results) -> list[Target]:
     """All of them, with what was measured."""
     return [
-        Target(says, results.ratio(above, below), limit, at_least)
+        Target(says, ratio(results, above, below), limit, at_least)
         for ratios, at_least in ((_AT_LEAST, True), (_AT_MOST, False))
         for says, limit, above, below in ratios
     ] + [
-        Target(says, results.figure(name, figure), limit, at_least)
+        Target(says, results.median(f"{name} {OWN}").get(figure), limit, at_least)
         for figures, at_least in ((_FIGURE_AT_LEAST, True), (_FIGURE_AT_MOST, False))
         for says, limit, name, figure in figures
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from progressor.bench.cases import OWN, BenchCase
+from progressor.bench.cases import BenchCase
 from progressor.bench.databases import Server
 from progressor.bench.measure import Figures
 
@@ -35,23 +34,6 @@ class Results:
         taken = self.samples.get(key, [])
         names = taken[0] if taken else ()
         return {name: statistics.median(each[name] for each in taken if name in each) for name in names}
-
-    def figure(self, name: str, figure: str, contestant: str = OWN) -> float | None:
-        """Return one median; None if there is none."""
-        return self.median(f"{name} {contestant}").get(figure)
-
-    def ratio(self, above: tuple[str, str, str], below: tuple[str, str, str]) -> float | None:
-        """Return the ratio of two figures, each named by case, figure and contestant.
-
-        It is the median of the ratios of each round, because both sides of a round met the same machine in
-        the same state. None if no round has both.
-        """
-        sides = [
-            [each.get(figure) for each in self.samples.get(f"{name} {contestant}", [])]
-            for name, figure, contestant in (above, below)
-        ]
-        pairs = [a / b for a, b in zip(*sides, strict=False) if a is not None and b]
-        return statistics.median(pairs) if pairs else None
 
     def as_json(self) -> dict[str, Any]:
         """Return facts, cases, medians, samples and failures, for a file."""
@@ -127,9 +109,3 @@ def _last_line(lines: Iterable[str]) -> Figures | None:
         with contextlib.suppress(ValueError):
             answer = json.loads(line)
     return answer if isinstance(answer, dict) else None
-
-
-def pin(cpus: Sequence[int]) -> None:
-    """Bind this process and its later children to these CPUs: the same for all contestants."""
-    if cpus and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cpus)
