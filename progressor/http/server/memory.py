@@ -15,24 +15,11 @@ from progressor.http.wire.problems import OVERLOADED
 
 # Seconds that a request waits for memory that others have.
 _PATIENCE_SECONDS = 10.0
-
-# Bytes of an OS process of the API with its libraries, before its first request.
-BASE_BYTES = 160 << 20
-# Bytes of a connection, of a request under way, and of an open watch, beside their content.
-CONNECTION_BYTES = 12 << 10
-REQUEST_BYTES = 64 << 10
-WATCH_BYTES = 32 << 10
 # Multiples of its own bytes that a page takes until it is sent, and a body until it is checked.
 PAGE_WEIGHT = 3
 BODY_WEIGHT = 2
 # Bytes of each value of a body in memory while it is checked; in an import, with its event.
 VALUE_BYTES, IMPORTED_VALUE_BYTES = 40, 150
-
-
-def needed_bytes(*, budget: int, held: int, connections: int, requests: int, watches: int) -> int:
-    """Return how many bytes of memory an API with these options needs: give its container as many."""
-    of_requests = requests * REQUEST_BYTES + watches * WATCH_BYTES
-    return BASE_BYTES + budget + held + connections * CONNECTION_BYTES + of_requests
 
 
 class Memory:
