@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from progressor.bench import flows
 from progressor.bench.chain import Inconsistent, check_counts
@@ -82,7 +82,7 @@ async def late(
                 add_timers, runner(dsn), Names(flows.TIMERS, prefix), falling, first=warmup, gap=gap
             )
         await _fired(steps, falling, engine)
-    rows = _lateness(dsn, prefix)
+    rows = run_sql(dsn, _LATENESS, namespace=flows.TIMERS, prefix=prefix)
     _check(len(rows), falling)
     begun = sorted(row["begun"] for row in rows)
     return {"count": float(len(rows))} | spread(begun) | spread([row["ended"] for row in rows], "ended_")
@@ -90,10 +90,6 @@ async def late(
 
 async def _start(engine: Engine, process_id: str, at: datetime) -> None:
     await engine.client.start(flows.TIMERS, process_id, {"at": at.isoformat()})
-
-
-def _lateness(dsn: str, prefix: str) -> list[dict[str, Any]]:
-    return run_sql(dsn, _LATENESS, namespace=flows.TIMERS, prefix=prefix)
 
 
 def _check(found: int, expected: int) -> None:

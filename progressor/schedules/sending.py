@@ -55,7 +55,8 @@ class Sending:
         await self._declare_repaired()
         state = self.process.state
         if state.fan_out is not None and self.schedule.each is None:
-            self._give_up(state.fan_out)
+            # Newer code sends to one process: the rest of the fan-out has no call any more.
+            self._end(state.fan_out, because="it notifies each no longer")
         elif state.fan_out is not None:
             await self._send_page(state.fan_out)
         elif state.waiting:
@@ -109,10 +110,6 @@ class Sending:
         fan_out.sent += len(found)
         if fan_out.cursor is None:
             self._end(fan_out)
-
-    def _give_up(self, fan_out: FanOut) -> None:
-        # Newer code sends to one process: the rest of the fan-out has no call any more.
-        self._end(fan_out, because="it notifies each no longer")
 
     def _end(self, fan_out: FanOut, **why: str) -> None:
         process, to = self.process, f"{fan_out.sent} processes"

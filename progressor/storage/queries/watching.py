@@ -13,7 +13,7 @@ from progressor.model import Event, Life, Snapshot
 from progressor.storage.postgres.arrays import bigints
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import snapshot_of
-from progressor.storage.statements import Row, Transaction
+from progressor.storage.statements import Transaction
 
 
 class WatchStart(NamedTuple):
@@ -77,7 +77,8 @@ class WatchReads(Transactions):
             asked = {**of, "after": after, "limit": limit, "bytes": room}
             statements = {**statements, "watched_events": asked}
         found = await self._transact("read_watched", statements, patience=self._patience)
-        rows, events = found["watched_process"], [_event(row) for row in found.get("watched_events", ())]
+        rows = found["watched_process"]
+        events = [Event(**row) for row in found.get("watched_events", ())]
         if not rows:
             # It goes on until nothing is found: nobody knows how many there were.
             return WatchRead(None, 0, events, not events)
@@ -88,7 +89,3 @@ class WatchReads(Transactions):
         return WatchRead(
             snapshot, rows[0]["version"], events, last is None or last >= snapshot.last_event_id
         )
-
-
-def _event(row: Row) -> Event:
-    return Event(**row)

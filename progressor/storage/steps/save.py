@@ -91,10 +91,6 @@ def _leaves_timers(step: Step) -> bool:
     return step.decision.disposition is Disposition.RESUME and step.decision.timer is None
 
 
-def _begins_anew(step: Step) -> bool:
-    return step.decision.status is ProcessStatus.INIT
-
-
 def _behind_the_lock(ends: dict[str, Params]) -> dict[str, Params]:
     # One of these has all steps.
     return {"lock": next(ends[verb] for verb in SAVES if verb in ends), **ends}
@@ -108,20 +104,11 @@ def ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params]:
     saving: dict[str, Params] = {}
     if sending := [step for step in steps if step.decision.messages]:
         saving["send_messages"] = {**message_columns(sending), "now": now}
-    begun = [step.task for step in steps if _begins_anew(step)]
-    if begun:
+    if begun := [step.task for step in steps if step.decision.status is ProcessStatus.INIT]:
         saving["restart_init"] = {**task_key_columns(begun), "now": now}
-    for verb, disposition in (
-        ("cancel_waiting", Disposition.BREAK),
-        ("remove", Disposition.REMOVE),
-    ):
-        ended = [step for step in steps if step.decision.disposition is disposition]
-        if ended:
-            saving[verb] = {
-                **ending_columns(ended),
-                "now": now,
-                "most": most_cancelled(len(ended)),
-            }
+    for verb, disposition in (("cancel_waiting", Disposition.BREAK), ("remove", Disposition.REMOVE)):
+        if ended := [step for step in steps if step.decision.disposition is disposition]:
+            saving[verb] = {**ending_columns(ended), "now": now, "most": most_cancelled(len(ended))}
     if several := [step for step in steps if step.decision.changes]:
         saving["change_timers"] = {**changes_columns(several), "now": now}
     verb = _result_verb(steps)
