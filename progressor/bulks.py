@@ -50,7 +50,7 @@ class Bulk:
     matched and were left alone: repaired or removed meanwhile, in repair, or broken anew. `left` counts
     those that match and are to come, None if they were not counted; there may be more if `has_more`.
     `rate` is in repairs per second. With `redo`, the call or notify that broke a process is run again once
-    the process is repaired, and after it those that it cancelled; `redone` counts the requests that were
+    the process is repaired, and after it those cancelled since then; `redone` counts the requests that were
     accepted again, however they end.
     """
 

@@ -15,9 +15,13 @@ from progressor import (
     Client,
     HandlerFailed,
     InvalidRequest,
+    Namespace,
     NamespaceNotFound,
+    NonRetryable,
+    Process,
     ProcessStatus,
     SyncClient,
+    TaskStatus,
 )
 from progressor.client.handle import ProcessHandle
 from tests.acceptance.conftest import MakeClient, MakeEngine
@@ -106,6 +110,57 @@ async def test_requests_that_were_cancelled_are_run_again(serve: MakeClient) -> 
         assert [each.args for each in redone] == [0, 1, 2]
         for each in redone:
             await client.result("flaky", name, each.task_id)
+
+
+class LateTimer:
+    """A namespace whose timer breaks its process, behind which requests wait; repairs may be tried dry."""
+
+    def __init__(self) -> None:
+        self.namespace = Namespace("late", state=list)
+        self.goes_on = asyncio.Event()
+
+        @self.namespace.init
+        async def begin(process: Process[list[int]]) -> None:
+            process.state = []
+            process.set_timer(after=timedelta(0))
+
+        @self.namespace.timeout
+        async def fire(process: Process[list[int]]) -> None:
+            if not self.goes_on.is_set():
+                await self.goes_on.wait()
+                raise NonRetryable("gateway is down")
+            process.state.append(0)
+
+        @self.namespace.call
+        async def pay(process: Process[list[int]], amount: int) -> None:
+            process.state.append(amount)
+
+        @self.namespace.repair(dry_run=True)
+        async def mend(process: Process[list[int]], fails: bool = False) -> None:
+            if fails:
+                raise ValueError("a bug in the repair")
+
+
+@pytest.mark.parametrize("tried", ["nothing", "dry run", "failed repair"])
+async def test_what_a_timer_cancelled_is_run_again(serve: MakeClient, tried: str) -> None:
+    """Behind the timer, in its order, whether or not a repair was tried before that mended nothing."""
+    late = LateTimer()
+    client = await serve(late.namespace)
+    await client.start("late", "p")
+    await until(lambda: client.trace("late", "p"), lambda trace: trace[-1].status is TaskStatus.RUNNING)
+    for amount in (1, 2):
+        await client.notify("late", "p", "pay", amount)
+    late.goes_on.set()
+    await until(partial(client.get, "late", "p"), lambda found: found.status is ProcessStatus.ERROR)
+    if tried == "dry run":
+        await client.dry_run_repair("late", "p")
+    elif tried == "failed repair":
+        with pytest.raises(HandlerFailed):
+            await client.repair("late", "p", True)
+    done = await ended(client, await client.repair_all("late", redo=True, rate=1000))
+    assert (done.repaired, done.redone, done.last_error) == (1, 2, None)
+    found = await until(partial(client.get, "late", "p"), lambda found: len(found.state) == 3)
+    assert [each for each in found.state if each] == [1, 2]
 
 
 async def test_what_a_handler_says_is_counted(serve: MakeClient) -> None:

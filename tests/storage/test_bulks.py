@@ -15,11 +15,13 @@ from progressor import bulks as machine
 from progressor.bulks import COUNTS, Bulk, BulkRound, BulkStatus
 from progressor.config import RetryPolicy
 from progressor.inputs import redo_key
-from progressor.model import Intent, Success, TaskType
+from progressor.messages.message import Message, message_key
+from progressor.model import Decision, Disposition, Intent, Reply, Success, TaskType
 from progressor.storage.admin import bulks as bulks_module
 from progressor.storage.admin.bulks import NewBulk
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
+from progressor.storage.outbox import Outbox
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import TaskRef
@@ -40,6 +42,8 @@ from tests.support import (
     fail_repair,
     fail_timer,
     hold,
+    init,
+    number,
     refuse_init,
     refuse_repair,
     removed,
@@ -264,6 +268,13 @@ async def test_a_redo_of_what_breaks_again_or_is_redone(storage: Storage) -> Non
     assert set(await redos(storage, LATER + MINUTE)) == {"redone", "well"}
 
 
+@pytest.fixture
+async def outbox(dsn: str) -> AsyncIterator[Outbox]:
+    connections = SessionPool(dsn, limit=1)
+    yield Outbox(connections, patience=timedelta(seconds=10))
+    await connections.close()
+
+
 async def break_with_waiting(
     storage: Storage, process_id: str, *waiting: bytes, by_timer: bool = False
 ) -> None:
@@ -296,11 +307,105 @@ async def test_what_was_cancelled_is_redone_too(
     bulk = await run(storage, now=LATER + SECOND)
     wanted = ["third", "fourth"] if by_timer else ["broken", "third", "fourth"]
     assert counts(bulk) == {"looked_at": 1, "begun": 1, "repaired": 1, "redone": len(wanted)}
+    assert redone_args(tables) == wanted
+
+
+async def notify_broken(outbox: Outbox, storage: Storage, *sent: bytes) -> None:
+    """Have a step of process `sender` send these notices to process `a`, which is broken."""
+    messages = [
+        Message(
+            namespace=NS,
+            process_id="a",
+            name="pay",
+            args=args,
+            idempotency_key=message_key(1, 0, number()),
+            request_hash=b"hash",
+        )
+        for args in sent
+    ]
+    await save(storage, await hold(storage, request("sender")), resume(messages=tuple(messages)))
+    assert len((await outbox.deliver(now=T0)).refused) == len(sent)
+
+
+@pytest.mark.parametrize("broken_by", ["timer", "init", "call"])
+@pytest.mark.parametrize("tried", ["dry run", "failed repair", "refused repair", "all"])
+async def test_what_was_cancelled_is_redone_after_repairs_that_mended_nothing(
+    storage: Storage, outbox: Outbox, tables: Tables, tried: str, broken_by: str
+) -> None:
+    """Dry runs, failed and refused repairs: what was cancelled before and after them is run again."""
+    await start(storage, "sender")
+    await break_twice(storage, broken_by)
+    await notify_broken(outbox, storage, b"sixth")
+    ends = {
+        "dry run": ("dry_run", Decision(Disposition.HOLD, Reply(response=b"seen"))),
+        "failed repair": (None, fail_repair()),
+        "refused repair": (None, refuse_repair()),
+    }
+    for place, (name, decision) in enumerate(ends.values() if tried == "all" else [ends[tried]]):
+        await save(storage, await hold(storage, repair("a", name=name)), decision)
+        await notify_broken(outbox, storage, f"later {place}".encode())
+    await make(storage, redo=True)
+    await one_round(storage)
+    if broken_by == "init":
+        (anew,) = await claim_calls(storage, now=LATER)
+        await save(storage, anew, resume(), now=LATER, keeps_slot=False)
+    bulk = await run(storage, now=LATER + SECOND)
+    later = [f"later {place}" for place in range(3 if tried == "all" else 1)]
+    wanted = ["fourth", "fifth", "sixth", *later]
+    wanted = ["broken", *wanted] if broken_by == "call" else wanted
+    assert redone_args(tables) == wanted
+    assert counts(bulk) == {"looked_at": 1, "begun": 1, "repaired": 1, "redone": len(wanted)}
+
+
+async def break_twice(storage: Storage, broken_by: str) -> None:
+    """Break process `a`, repair it after a failed repair, and break it again; requests wait each time."""
+    if broken_by == "init":
+        step = await hold(storage, init("a"))
+        await wait(storage, request("a", name="pay", args=b"first"))
+        await save(storage, step, fail())
+    else:
+        # Its number is drawn long before it fires.
+        await start(storage, "a", set_timer(at=T0 + SECOND, name="late"))
+        await break_with_waiting(storage, "a", b"first", b"second")
+    await save(storage, await hold(storage, repair("a")), fail_repair())
+    await storage.simple_repair([repair("a")])
+    if broken_by == "init":
+        (step,) = await claim_calls(storage)
+        for args in (b"fourth", b"fifth"):
+            await wait(storage, request("a", name="pay", args=args))
+        await save(storage, step, fail())
+    elif broken_by == "call":
+        await break_with_waiting(storage, "a", b"fourth", b"fifth")
+    else:
+        await save(storage, await hold(storage, request("a", name="pay", args=b"third")), resume())
+        (step,) = await claim_timers(storage, now=T0 + SECOND)
+        for args in (b"fourth", b"fifth"):
+            await wait(storage, request("a", name="pay", args=args))
+        await save(storage, step, fail_timer(step.task))
+
+
+def redone_args(tables: Tables) -> list[str]:
+    """The arguments of the requests that were run again, in their order."""
     by_redos = (
         "SELECT convert_from(args, 'UTF8') AS args FROM tasks "
         "WHERE starts_with(idempotency_key, 'progressor:redo:') ORDER BY task_id"
     )
-    assert [row["args"] for row in tables.execute(by_redos)] == wanted
+    return [row["args"] for row in tables.execute(by_redos)]
+
+
+async def test_what_came_to_a_process_that_ran_nothing_is_redone(
+    storage: Storage, outbox: Outbox, tables: Tables
+) -> None:
+    """Of a process that was put as broken, the retention deletes all tasks that ran."""
+    await start(storage, "sender")
+    broke = await break_process(storage, "a", by_timer=True)
+    tables.execute("DELETE FROM tasks WHERE process_no = 2 AND running_time IS NOT NULL")
+    tables.execute("UPDATE processes SET corrupted_by = NULL, swept_until = %s WHERE process_no = 2", broke)
+    tables.execute("INSERT INTO task_marks (task_id, marked_at) VALUES (%s, %s)", broke, T0)
+    await notify_broken(outbox, storage, b"first", b"second")
+    await make(storage, redo=True)
+    assert (await run(storage)).redone == 2
+    assert redone_args(tables) == ["first", "second"]
 
 
 async def test_what_was_cancelled_is_left_if_the_process_breaks_again(storage: Storage) -> None:

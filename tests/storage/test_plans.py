@@ -252,7 +252,7 @@ OTHERS = {
     ("renew_events", "events"): "event_id = i.id",
     # The first of a process, which is its init.
     ("settle_bulk", "tasks"): "process_no =",
-    # The youngest tasks of a process, up to the first that ran; the next one behind a task.
+    # The youngest tasks of a process, up to one that ran and mended it; the next one behind a task.
     ("broken_requests", "tasks"): "process_no =",
     ("note_redos", "tasks"): "process_no =",
     # A page of the broken ones.
@@ -1251,7 +1251,7 @@ OVERSEEING: dict[str, tuple[dict[str, str], int, int]] = {
         200,
     ),
     # Twenty, of each the task that broke it, or the youngest that ran and the next one.
-    "broken_requests": ({"process_no": f"'{{{', '.join(map(str, range(1, 21)))}}}'"}, 45, 250),
+    "broken_requests": ({"process_no": f"'{{{', '.join(map(str, range(1, 21)))}}}'"}, 45, 350),
     "settle_bulk": ({"bulk_id": "7"}, 100, 2500),
 }
 
