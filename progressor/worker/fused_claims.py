@@ -65,6 +65,9 @@ class FusedClaims:
         return self._namespace.profile_of(task.task_type, task.name)
 
     def _computes(self, task: Task) -> float | None:
+        if task.expires_at is not None:
+            # It has begun only once its claim is committed: were that lost, it might expire though it ran.
+            return None
         profile = self._profile_of(task)
         return None if profile is None else profile.computes(self._fuse)
 

@@ -23,7 +23,10 @@ _PAUSE = 1.0
 async def hand_back(task: Task, error: BaseException, storage: Storage, *, lent: bool) -> None:
     """Hand back the task of a step that did not run; return when its slot, if `lent` too, may be used."""
     _log_not_run(task.namespace, error)
-    await storage.hand_back([task])
+    if isinstance(error, StepNotSaved) and error.has_begun:
+        await storage.hand_back_unsaved(task)
+    else:
+        await storage.hand_back([task])
     if isinstance(error, LeftToOthers) and error.wake is not None:
         error.wake()
         if not lent:

@@ -54,6 +54,43 @@ async def test_a_handler_whose_connection_is_lost_runs_again(
     assert (await client.get(NS, "p")).last_event_id == 1
 
 
+async def test_a_request_whose_connection_is_lost_does_not_expire(
+    serve: MakeClient, admin: psycopg.AsyncConnection[Any], ledger: Ledger
+) -> None:
+    """It had begun in time, so it goes on, and its trace has the try that was lost."""
+    till = Till()
+    client = await serve(till.namespace)
+    await client.start(NS, "p", 1)
+    expires = timedelta(seconds=2)
+    asked = await client.submit_call(NS, "p", "held", {"amount": 5}, expires=expires)
+    await till.gate.entered()
+    await asyncio.sleep(expires.total_seconds())
+    assert await end_sessions(admin) == 1
+    till.gate.open()
+    assert await client.answer(asked) == 5
+    assert await ledger() == [1, 5]
+    *_, entry = await client.trace(NS, "p")
+    assert (entry.attempts_count, entry.error) == (1, None)
+
+
+async def test_a_request_whose_connection_is_lost_before_its_handler_has_not_begun(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], ledger: Ledger
+) -> None:
+    """An idle connection that the server ended is found out as a step takes it: no try is counted."""
+    till = Till()
+    running = await engine(till.namespace)
+    client = running.client
+    await client.start(NS, "p", 1)
+    await admin.execute(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        "WHERE application_name = 'progressor step' AND datname = current_database()"
+    )
+    assert await client.call(NS, "p", "async_psycopg", {"amount": 5}) == 5
+    assert await ledger() == [1, 5]
+    *_, entry = await client.trace(NS, "p")
+    assert entry.attempts_count == 0
+
+
 @pytest.mark.parametrize("name", ["async_connection", "blocking_psycopg"])
 async def test_a_connection_that_is_lost_in_a_deferred_trigger_is_no_failure_of_the_handler(
     engine: MakeEngine, admin: psycopg.AsyncConnection[Any], ledger: Ledger, name: str

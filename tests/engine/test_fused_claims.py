@@ -172,6 +172,20 @@ async def test_a_process_that_changed_meanwhile(
     assert "transaction lost, handler runs again" in caplog.text
 
 
+async def test_one_that_may_expire_begins_behind_its_claim(case: Case, dsn: str) -> None:
+    """Its task is committed as running before its handler begins: no claim that is lost lets it expire."""
+    seen: list[int] = []
+
+    def look(_: Process[Any]) -> None:
+        with psycopg.connect(dsn) as other:
+            seen.extend(number for (number,) in other.execute("SELECT count(*) FROM progressor.running"))
+
+    case.served.act = look
+    assert await case.call() == 1
+    assert await case.call(expires=timedelta(hours=1)) == 2
+    assert seen == [0, 1]
+
+
 async def test_a_result_that_is_refused(case: Case) -> None:
     """It breaks its process alone: the others of the claim are saved."""
     case.served.act = lambda process: (

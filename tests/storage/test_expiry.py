@@ -5,17 +5,23 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from progressor.handlers.perform import perform
 from progressor.handlers.running.deadlines import Deadlines
-from progressor.model import Rejection, TaskType
+from progressor.handlers.timers import passed_over
+from progressor.model import Decision, Disposition, ProcessStatus, Rejection, Reply, TaskType
 from progressor.storage.operations import Storage
+from progressor.timers import SetTimer
 from tests.support import (
+    NS,
     OTHER_WORKER,
     SECOND,
     T0,
     Held,
     Tables,
     claim_calls,
+    claim_timers,
     collect,
     hold,
     request,
@@ -94,3 +100,35 @@ async def test_what_lost_its_worker_has_begun(storage: Storage, tables: Tables) 
     (again,) = await claim_calls(storage, now=T0 + 2 * MINUTE, worker_id=OTHER_WORKER)
     assert (again.task.attempts_count, again.task.expires_at) == (1, T0 + MINUTE)
     assert not await is_refused(again)
+
+
+async def test_what_lost_its_transaction_has_begun(storage: Storage) -> None:
+    """It runs again however late, as often as that happens; each time is a try."""
+    await start(storage)
+    step = await hold(storage, request(expires=MINUTE))
+    for tries in (1, 2):
+        await storage.hand_back_unsaved(step.task)
+        (step,) = await claim_calls(storage, now=T0 + 2 * MINUTE, worker_id=OTHER_WORKER)
+        assert (step.task.attempts_count, step.task.expires_at) == (tries, T0 + MINUTE)
+        assert not await is_refused(step)
+    # Once begun, it stays so.
+    await storage.hand_back([step.task])
+    (again,) = await claim_calls(storage, now=T0 + 2 * MINUTE, worker_id=OTHER_WORKER)
+    assert not await is_refused(again)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["not begun", "begun"])
+async def test_a_timer_that_lost_its_transaction_is_not_too_late(storage: Storage, begun: bool) -> None:
+    """One that recurs has begun, as a request has; and no attempt of its policy is used up."""
+    timer = SetTimer(every=60 * MINUTE, within=MINUTE).armed(T0, NS, "p1", "")
+    armed = Decision(Disposition.REPLACE, Reply(response=b"answer"), ProcessStatus.RUNNING, timer=timer)
+    await start(storage, "p1", armed)
+    (step,) = await claim_timers(storage, now=T0 + 60 * MINUTE)
+    assert passed_over(step.task) is None
+    if begun:
+        await storage.hand_back_unsaved(step.task)
+    else:
+        await storage.hand_back([step.task])
+    (again,) = await claim_timers(storage, now=T0 + 90 * MINUTE)
+    assert again.task.attempts_count == 0
+    assert (passed_over(again.task) is None) is begun

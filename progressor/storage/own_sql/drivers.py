@@ -6,6 +6,7 @@ handler does, and does nothing any more once the step is over, whatever the hand
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -30,10 +31,11 @@ class Stage(Enum):
 
 
 class Marked(NamedTuple):
-    """The mark and the bounds of a transaction."""
+    """The mark and the bounds of a transaction; `begun` is called once it is the handler's."""
 
     mark: str
     params: Params
+    begun: Callable[[], None]
 
 
 class _Driver(psycopg.BaseConnection[TupleRow]):
@@ -109,6 +111,7 @@ class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
             await self.execute(_GUARDS, given.params)
             await self.execute(_BEGUN)
         self.stage = Stage.LENT
+        given.begun()
 
     async def take_back(self) -> None:
         """Take it from the handler, when a statement that it left behind has ended."""
@@ -150,6 +153,7 @@ class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
             self.execute(_GUARDS, given.params)
             self.execute(_BEGUN)
         self.stage = Stage.LENT
+        given.begun()
 
     def take_back(self) -> None:
         """Take it from the handler, when a statement that it left behind has ended."""

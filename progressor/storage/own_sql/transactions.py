@@ -59,7 +59,14 @@ _CANCEL = 2.0
 
 
 class StepNotSaved(Exception):
-    """The transaction of a step is lost, and the handler's rows with it: the step is to run again."""
+    """The transaction of a step is lost, and the handler's rows with it: the step is to run again.
+
+    `has_begun` unless the handler never had it.
+    """
+
+    def __init__(self, reason: str, *, has_begun: bool = True) -> None:
+        super().__init__(reason)
+        self.has_begun = has_begun
 
 
 class _StepSession(Session):
@@ -177,8 +184,12 @@ class StepTransaction:
             "idle_timeout": str(limit + _IDLE_GRACE),
             "transaction_timeout": str(limit + _WHOLE_GRACE),
         }
-        self.scope = scope_of(connection.pgconn, wanted, Marked(mark, bounds))
+        self.scope = scope_of(connection.pgconn, wanted, Marked(mark, bounds, self._begin))
         """The scope in which the handler has its connection."""
+        self._has_begun = False
+
+    def _begin(self) -> None:
+        self._has_begun = True
 
     async def settle(self, outcome: Outcome, left_behind: Future[Any] | None) -> None:
         """Take the connection from a plain function that runs on in its thread after its time, if one does.
@@ -192,7 +203,9 @@ class StepTransaction:
             and isinstance(outcome, Failure)
             and _STEP_TIMEOUT not in outcome.error_types
         ):
-            raise StepNotSaved(f"the connection was lost while the handler ran ({outcome.error_types[0]})")
+            when = "while the handler ran" if self._has_begun else "before the handler ran"
+            reason = f"the connection was lost {when} ({outcome.error_types[0]})"
+            raise StepNotSaved(reason, has_begun=self._has_begun)
 
     @property
     def is_lost(self) -> bool:
@@ -318,7 +331,7 @@ class StepTransactions(ConnectionPool[StepConnection]):
             connection = await self.take()
         except psycopg.Error as error:
             self._storage.outage.failed(said_by(error), operation="step with its own SQL")
-            raise StepNotSaved(said_by(error)) from None
+            raise StepNotSaved(said_by(error), has_begun=False) from None
         self._storage.outage.worked()
         own = StepTransaction(connection, self._storage, wanted, seconds=seconds, clock=self._clock)
         try:

@@ -22,7 +22,7 @@ from progressor.storage.postgres.retry import always, damage
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import claimed_of, record_of
-from progressor.storage.statements import Row
+from progressor.storage.statements import Params, Row
 from progressor.storage.steps.claims import Unread, claim, claim_apart, loaded
 from progressor.storage.steps.fused_claim import FusedClaim
 from progressor.storage.values import ROOM, Claimed
@@ -84,7 +84,14 @@ class HeldTasks(Transactions):
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
         """Put claimed tasks that were not begun back to the schedule; they can be claimed again at once."""
-        params = {**release_columns(tasks), "attempts": 0, "now": None}
+        await self._release(release_columns(tasks), lost=None)
+
+    async def hand_back_unsaved(self, task: Task) -> None:
+        """Put the task of a step that began, and was not saved, back to the schedule."""
+        await self._release(release_columns([task]), lost="transaction")
+
+    async def _release(self, tasks: Params, *, lost: str | None) -> None:
+        params = {**tasks, "lost": lost, "now": None}
         await self._transact("hand_back", {"lock": params, "release": params}, patience=None, holds=always)
 
     async def ripen(self, namespace: str, *, limit: int, now: datetime | None = None) -> int:

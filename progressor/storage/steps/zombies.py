@@ -178,7 +178,7 @@ async def _bury(session: Session, found: Sequence[Row], now: datetime | None) ->
         numbers = [verdict.task.process_no for verdict in ended]
         statements |= feeding_processes(FeedLetter.BROKEN, numbers, now=now)
     if retried:
-        statements["release"] = {**_retry_columns(retried), "attempts": 1, "now": now}
+        statements["release"] = {**_retry_columns(retried), "lost": "worker", "now": now}
     results = await session.transact(statements) if statements else {}
     namespaces = {number: verdict.task.namespace for number, verdict in verdicts.items()}
     cancelled = grouped(results.get("cancel_waiting", ()), namespaces)

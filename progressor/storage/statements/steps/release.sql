@@ -1,6 +1,8 @@
--- Put running tasks back to the schedule: for a worker that stops before it began them (attempts 0), or for
--- a worker that died (attempts 1). They can be claimed again at their own times, which have passed, or
--- after a delay; requests of a group wait for room there, at the place that they had.
+-- Put running tasks back to the schedule: those that a worker did not begin (`lost` is NULL), that lost their
+-- 'worker', or that began and lost the 'transaction' of their handler, which is no attempt of a timer: an outage
+-- must not use those up. What has begun goes on, however late: a request with a try does not expire, and a timer
+-- that recurs is marked. They can be claimed again at their own times, which have passed, or after a delay;
+-- requests of a group wait for room there, at the place that they had.
 WITH given_back AS (
     DELETE FROM progressor.running AS r
     USING
@@ -50,8 +52,21 @@ task AS (
     UPDATE progressor.tasks AS t
     SET
         status = 'waiting', running_time = NULL, worker_id = NULL, lease = NULL,
-        attempts_count = nullif(coalesce(t.attempts_count, 0) + %(attempts)s::bigint, 0),
-        zombie_count = nullif(coalesce(t.zombie_count, 0) + %(attempts)s::bigint, 0),
+        attempts_count = nullif(
+            coalesce(t.attempts_count, 0) + CASE %(lost)s::text
+                WHEN 'worker' THEN 1
+                WHEN 'transaction' THEN (g.task_type NOT IN ('timeout', 'remove'))::integer
+                ELSE 0
+            END, 0
+        ),
+        zombie_count = nullif(
+            coalesce(t.zombie_count, 0) + CASE %(lost)s::text WHEN 'worker' THEN 1 ELSE 0 END, 0
+        ),
+        args = CASE
+            WHEN %(lost)s::text = 'transaction' AND g.task_type IN ('timeout', 'remove')
+                THEN decode(replace(encode(t.args, 'escape'), '"begun":false', '"begun":true'), 'escape')
+            ELSE t.args
+        END,
         scheduled_time = coalesce(
             coalesce(%(now)s::timestamptz, now()) + g.delay, t.scheduled_time
         ),
