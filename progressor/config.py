@@ -97,10 +97,13 @@ class RetryPolicy(_Options):
     non_retryable: tuple[ExceptionName, ...] = Field(default=(), kw_only=False)
 
     def interval_after(self, attempts: int, last: timedelta | None) -> timedelta | None:
-        """Return the wait after so many attempts, `last` being the wait before; None: no more attempts."""
+        """Return the wait after so many attempts, `last` being the wait before; None: no more attempts.
+
+        After the first attempt `last` is that of a run which was no attempt, and does not count.
+        """
         if self.max_attempts is not None and attempts >= self.max_attempts:
             return None
-        if last is None:
+        if last is None or attempts <= 1:
             return min(self.initial_interval, self.max_interval)
         return min(last * self.backoff_coefficient, self.max_interval)
 

@@ -1,9 +1,9 @@
 """The claims of a pool: tasks that wait, as many as it has slots for.
 
 Rule: a claim of timers first releases what was held until a time, and has due timers of groups wait for
-room. In a namespace without limits, where only another version of its code can have held something, that is
-done once in a while, and then until nothing is held. A claim looks at a bounded number of groups, and rings
-for the next one if there are more.
+room. In a namespace without limits only a step that lost its transaction, or another version of its code,
+can have held something: there it is done after such a step and once in a while, until nothing is held. A
+claim looks at a bounded number of groups, and rings for the next one if there are more.
 """
 
 from __future__ import annotations

@@ -311,7 +311,10 @@ class Pool:
             else:
                 following, due = await self._worker.end(held, await begun, slot)
         except NOT_RUN as error:
-            await hand_back(held.task, error, self._storage, lent=not slot.goes_on)
+            pause = await hand_back(held.task, error, self._storage, lent=not slot.goes_on)
+            if pause is not None:
+                self._claims.look()
+                self.bells.expect(pause)
             self.bells.rung |= {"calls", "timers"}
             return None
         self.bells.expect(due)

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from prometheus_client import REGISTRY
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from progressor import HandlerFailed, InvalidRequest, Namespace, Process
+from progressor import HandlerFailed, InvalidRequest, Namespace, Process, TaskStatus
 from progressor.handlers.function import Function
 from progressor.storage.own_sql.drivers import AsyncDriver, Marked
 from progressor.storage.postgres.pipeline import Session
@@ -71,6 +72,47 @@ async def test_a_request_whose_connection_is_lost_does_not_expire(
     assert await ledger() == [1, 5]
     *_, entry = await client.trace(NS, "p")
     assert (entry.attempts_count, entry.error) == (1, None)
+
+
+async def test_what_loses_its_connection_each_time_rests(serve: MakeClient) -> None:
+    """Its pauses grow, its trace counts, its slot serves others, and its process does not break."""
+    losing = Namespace(NS, concurrency=1)
+    runs: list[float] = []
+    loses = True
+
+    @losing.init
+    async def begin(process: Process[Any]) -> None: ...
+
+    @losing.call
+    async def die(process: Process[Any], *, connection: psycopg.AsyncConnection) -> int:
+        runs.append(asyncio.get_running_loop().time())
+        if loses:
+            await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return len(runs)
+
+    @losing.call
+    async def live(process: Process[Any]) -> str:
+        return "alive"
+
+    client = await serve(losing)
+    for name in ("p", "other"):
+        await client.start(NS, name)
+    asked = await client.submit_call(NS, "p", "die")
+    behind = await client.submit_call(NS, "p", "live")
+    trace = await until(
+        lambda: client.trace(NS, "p"), lambda found: found[1].last_retry_interval == 2 * SECOND
+    )
+    assert await client.call(NS, "other", "live") == "alive"
+    lost = trace[1]
+    assert (lost.status, lost.attempts_count, len(runs)) == (TaskStatus.WAITING, 2, 2)
+    assert lost.error == "to run again: the connection was lost while the handler ran (AdminShutdown)"
+    loses = False
+    assert await client.answer(asked) == 3
+    assert await client.answer(behind) == "alive"
+    first, second = (later - sooner for sooner, later in pairwise(runs))
+    assert first >= 1
+    assert second >= 2
+    assert (await client.get(NS, "p")).status == "running"
 
 
 async def test_a_request_whose_connection_is_lost_before_its_handler_has_not_begun(

@@ -107,7 +107,8 @@ async def test_what_lost_its_transaction_has_begun(storage: Storage) -> None:
     await start(storage)
     step = await hold(storage, request(expires=MINUTE))
     for tries in (1, 2):
-        await storage.hand_back_unsaved(step.task)
+        await storage.hand_back_unsaved(step.task, timedelta(0), "lost", now=T0)
+        assert await storage.ripen(NS, limit=10, now=T0) == 1
         (step,) = await claim_calls(storage, now=T0 + 2 * MINUTE, worker_id=OTHER_WORKER)
         assert (step.task.attempts_count, step.task.expires_at) == (tries, T0 + MINUTE)
         assert not await is_refused(step)
@@ -126,7 +127,7 @@ async def test_a_timer_that_lost_its_transaction_is_not_too_late(storage: Storag
     (step,) = await claim_timers(storage, now=T0 + 60 * MINUTE)
     assert passed_over(step.task) is None
     if begun:
-        await storage.hand_back_unsaved(step.task)
+        await storage.hand_back_unsaved(step.task, SECOND, "lost", now=T0 + 60 * MINUTE)
     else:
         await storage.hand_back([step.task])
     (again,) = await claim_timers(storage, now=T0 + 90 * MINUTE)

@@ -576,3 +576,18 @@ async def _again(storage: Storage) -> Continue:
     await storage.prepare_init([init("more", worker_id=None)], now=T0)
     (more,) = await claim_calls(storage)
     return Continue(more.task, more.process)
+
+
+async def test_what_lost_its_transaction_waits_for_room_after_its_pause(storage: Storage) -> None:
+    """Meanwhile another process of its group has its place."""
+    await enter(storage, "p1")
+    await enter(storage, "p2")
+    (step,) = await found(storage, 1)
+    await storage.hand_back_unsaved(step.task, SECOND, "lost", now=T0)
+    (other,) = await found(storage)
+    assert other.task.process_id == "p2"
+    await save(storage, other, resume())
+    assert await found(storage) == []
+    assert await storage.ripen(NS, limit=10, now=T0 + SECOND) == 1
+    (again,) = await found(storage, now=T0 + SECOND)
+    assert (again.task.task_id, again.task.attempts_count) == (step.task.task_id, 1)

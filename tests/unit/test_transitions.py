@@ -276,6 +276,13 @@ def test_the_default_policy_outlives_half_a_day() -> None:
     assert sum(waits, timedelta(0)) == timedelta(hours=12, minutes=32, seconds=3)
 
 
+def test_the_first_retry_is_the_first_whatever_ran_before() -> None:
+    """A run that lost its connection is no attempt: its pause lengthens and shortens none of the policy."""
+    policy = RetryPolicy(timedelta(minutes=1), 3.0)
+    assert policy.interval_after(1, timedelta(seconds=4)) == timedelta(minutes=1)
+    assert policy.interval_after(2, timedelta(seconds=4)) == timedelta(seconds=12)
+
+
 # Lost workers
 
 

@@ -16,7 +16,7 @@ from progressor.config import NO_RATES, Rates
 from progressor.model import Task
 from progressor.monitoring import MOST_COUNTED, KnownGroup
 from progressor.storage.params import rate_params, release_columns, task_key_columns
-from progressor.storage.postgres.arrays import bigints, texts
+from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import always, damage
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
@@ -86,12 +86,15 @@ class HeldTasks(Transactions):
         """Put claimed tasks that were not begun back to the schedule; they can be claimed again at once."""
         await self._release(release_columns(tasks), lost=None)
 
-    async def hand_back_unsaved(self, task: Task) -> None:
-        """Put the task of a step that began, and was not saved, back to the schedule."""
-        await self._release(release_columns([task]), lost="transaction")
+    async def hand_back_unsaved(
+        self, task: Task, pause: timedelta, reason: str, *, now: datetime | None = None
+    ) -> None:
+        """Put the task of a step that began, and was not saved, back to the schedule, for after `pause`."""
+        later = {"delay": bigints([microseconds(pause)]), "detail": texts([reason])}
+        await self._release({**release_columns([task]), **later}, lost="transaction", now=now)
 
-    async def _release(self, tasks: Params, *, lost: str | None) -> None:
-        params = {**tasks, "lost": lost, "now": None}
+    async def _release(self, tasks: Params, *, lost: str | None, now: datetime | None = None) -> None:
+        params = {**tasks, "lost": lost, "now": now}
         await self._transact("hand_back", {"lock": params, "release": params}, patience=None, holds=always)
 
     async def ripen(self, namespace: str, *, limit: int, now: datetime | None = None) -> int:

@@ -1,8 +1,9 @@
 -- Put running tasks back to the schedule: those that a worker did not begin (`lost` is NULL), that lost their
 -- 'worker', or that began and lost the 'transaction' of their handler, which is no attempt of a timer: an outage
 -- must not use those up. What has begun goes on, however late: a request with a try does not expire, and a timer
--- that recurs is marked. They can be claimed again at their own times, which have passed, or after a delay;
--- requests of a group wait for room there, at the place that they had.
+-- that recurs is marked. They can be claimed again at their own times, which have passed, or after a delay, for
+-- which a request is held at the head of its mailbox; then requests of a group wait for room there, at the place
+-- that they had.
 WITH given_back AS (
     DELETE FROM progressor.running AS r
     USING
@@ -67,9 +68,11 @@ task AS (
                 THEN decode(replace(encode(t.args, 'escape'), '"begun":false', '"begun":true'), 'escape')
             ELSE t.args
         END,
-        scheduled_time = coalesce(
-            coalesce(%(now)s::timestamptz, now()) + g.delay, t.scheduled_time
-        ),
+        scheduled_time = CASE
+            WHEN g.delay IS NOT NULL AND g.task_type IN ('timeout', 'remove')
+                THEN coalesce(%(now)s::timestamptz, now()) + g.delay
+            ELSE t.scheduled_time
+        END,
         last_retry_interval = coalesce(g.delay, t.last_retry_interval),
         error = coalesce(g.detail, t.error)
     FROM waiting AS g
@@ -78,6 +81,9 @@ task AS (
         g.process_no, g.task_id, g.task_type, t.scheduled_time, t.reply_to, t.priority,
         CASE WHEN g.task_type IN ('timeout', 'remove') THEN coalesce(t.name, '') ELSE '' END AS timer,
         g.namespace_no,
+        CASE
+            WHEN g.task_type NOT IN ('timeout', 'remove') THEN coalesce(%(now)s::timestamptz, now()) + g.delay
+        END AS held_until,
         -- The group in which the task that comes first waits for room, if that is a request.
         CASE
             WHEN g.call_id IS NOT NULL OR g.task_type NOT IN ('timeout', 'remove') THEN g.group_no
@@ -95,12 +101,13 @@ scheduled AS (
     )
     SELECT
         s.process_no, s.task_id, s.namespace_no, s.task_type, s.timer, s.scheduled_time,
-        s.first_id IS NULL AND s.waits_in IS NULL,
+        s.first_id IS NULL AND s.waits_in IS NULL AND s.held_until IS NULL,
         urgent.order_time,
         CASE
+            WHEN s.held_until IS NOT NULL THEN s.held_until
             WHEN s.first_id IS NULL AND s.waits_in IS NOT NULL THEN coalesce(urgent.order_time, s.scheduled_time)
         END,
-        CASE WHEN s.first_id IS NULL THEN s.waits_in END
+        CASE WHEN s.first_id IS NULL AND s.held_until IS NULL THEN s.waits_in END
     FROM task AS s
     CROSS JOIN LATERAL (
         SELECT
