@@ -47,11 +47,11 @@ class Bulk:
     `looked_at` counts broken processes, `begun` the repairs of those that matched. Of these repairs,
     `repaired` succeeded, `refused` ended with the handler's `Reject`, `failed` failed, and `removed` ended
     because somebody removed the process; the others are under way. `passed_by` counts processes that
-    matched and were left alone: repaired or removed meanwhile, in repair, or broken anew. `left` counts
-    those that match and are to come, None if they were not counted; there may be more if `has_more`.
-    `rate` is in repairs per second. With `redo`, the call or notify that broke a process is run again once
-    the process is repaired, and after it those cancelled since then; `redone` counts the requests that were
-    accepted again, however they end.
+    matched and were left alone: repaired or removed meanwhile, in repair, or broken anew; a bulk waits for
+    the end of a dry run. `left` counts those that match and are to come, None if they were not counted;
+    there may be more if `has_more`. `rate` is in repairs per second. With `redo`, the call or notify that
+    broke a process is run again once the process is repaired, and after it those cancelled since then;
+    `redone` counts the requests that were accepted again, however they end.
     """
 
     bulk_id: int
@@ -114,6 +114,13 @@ class BulkLook(NamedTuple):
         at_end = last.place == end.place < looks
         seeks = len(chosen) < room and not at_end
         return BulkLook(at_end, chosen, last, timedelta() if seeks else _PAUSE)
+
+    def up_to(self, count: int) -> BulkLook:
+        """Return the look that ends behind so many of the chosen; the next one begins with those left."""
+        if count >= len(self.chosen):
+            return self
+        chosen = self.chosen[:count]
+        return BulkLook(at_end=False, chosen=chosen, last=chosen[-1] if chosen else None)
 
 
 class Ended(NamedTuple):

@@ -25,7 +25,7 @@ from progressor import (
 )
 from progressor.client.handle import ProcessHandle
 from tests.acceptance.conftest import MakeClient, MakeEngine
-from tests.acceptance.support import NS, Act, Flaky, Scripted, until
+from tests.acceptance.support import NS, Act, Flaky, Gate, Scripted, until
 
 
 async def break_all(client: Client, names: list[str], fail: str = "gateway is down") -> None:
@@ -161,6 +161,41 @@ async def test_what_a_timer_cancelled_is_run_again(serve: MakeClient, tried: str
     assert (done.repaired, done.redone, done.last_error) == (1, 2, None)
     found = await until(partial(client.get, "late", "p"), lambda found: len(found.state) == 3)
     assert [each for each in found.state if each] == [1, 2]
+
+
+@pytest.mark.parametrize("simple", [False, True], ids=["handler", "simple"])
+async def test_a_dry_run_keeps_no_bulk_away(serve: MakeClient, simple: bool) -> None:
+    """It waits for the end of the dry run, and repairs that process too."""
+    tried, gate = Namespace("tried", state=int), Gate()
+
+    @tried.init
+    async def begin(process: Process[int]) -> None:
+        process.state = 0
+
+    @tried.call
+    async def boom(process: Process[int]) -> None:
+        raise ValueError("a bug")
+
+    @tried.repair(dry_run=True)
+    async def mend(process: Process[int]) -> None:
+        if process.task.is_dry_run:
+            await gate.pass_through()
+        process.state += 1
+
+    client = await serve(tried)
+    for name in NAMES:
+        await client.start("tried", name)
+        with pytest.raises(HandlerFailed):
+            await client.call("tried", name, "boom")
+    trying = asyncio.create_task(client.process("tried", NAMES[2]).dry_run_repair())
+    await gate.entered()
+    bulk = await client.repair_all("tried", simple=simple, rate=1000)
+    waits = await until(lambda: client.bulk(bulk.bulk_id), lambda found: found.repaired == 2)
+    assert (waits.status, waits.begun, waits.left) == (BulkStatus.RUNNING, 2, 3)
+    gate.open()
+    assert (await trying).state == 1
+    done = await ended(client, bulk)
+    assert (done.looked_at, done.repaired, done.passed_by) == (5, 5, 0)
 
 
 async def test_what_a_handler_says_is_counted(serve: MakeClient) -> None:

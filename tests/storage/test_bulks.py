@@ -205,6 +205,46 @@ async def test_with_a_handler(storage: Storage, tables: Tables) -> None:
     assert statuses(tables) == {"well": "running", "failing": "error", "refusing": "error"}
 
 
+@pytest.mark.parametrize("is_claimed", [False, True], ids=["waiting", "running"])
+@pytest.mark.parametrize("simple", [True, False], ids=["simple", "handler"])
+async def test_a_dry_run_is_waited_for(storage: Storage, simple: bool, is_claimed: bool) -> None:
+    """The bulk goes on behind it, and passes nothing by; what came before it is begun at once."""
+    for name in ("a", "dry", "c"):
+        await break_process(storage, name)
+    dry = repair("dry", name="dry_run")
+    step = await hold(storage, dry) if is_claimed else None
+    if step is None:
+        await wait(storage, dry._replace(worker_id=None))
+    await make(storage, simple=simple)
+    done = await one_round(storage)
+    assert done.new == dict.fromkeys(COUNTS, 0) | {
+        "looked_at": 1,
+        "begun": 1,
+        "repaired": 1 if simple else 0,
+    }
+    for more in range(1, 3):
+        done = await one_round(storage, LATER + more * SECOND)
+        assert (done.bulk.status, any(done.new.values())) == (BulkStatus.RUNNING, False)
+    if step is None:
+        (step,) = [each for each in await claim_calls(storage, now=LATER) if each.task.process_id == "dry"]
+    await save(storage, step, Decision(Disposition.HOLD, Reply(response=b"seen")), now=LATER)
+    done = await one_round(storage, LATER + 3 * SECOND)
+    assert (done.bulk.looked_at, done.bulk.begun, done.bulk.passed_by) == (3, 3, 0)
+
+
+async def test_a_dry_run_of_what_is_not_to_be_repaired(storage: Storage) -> None:
+    """Nobody waits for that of a process that broke anew; another repair is none, and passes by."""
+    await break_process(storage, "anew")
+    await break_process(storage, "repaired")
+    await make(storage, simple=False)
+    await hold(storage, repair("repaired"))
+    await storage.simple_repair([repair("anew")], now=T1)
+    await save(storage, await hold(storage, request("anew"), now=LATER), fail(), now=LATER)
+    await hold(storage, repair("anew", name="dry_run"))
+    bulk = await run(storage)
+    assert counts(bulk) == {"looked_at": 2, "passed_by": 1}
+
+
 async def break_by_pay(storage: Storage, *names: str) -> dict[str, TaskRef]:
     """Break these processes by a call with arguments."""
     broke = {}

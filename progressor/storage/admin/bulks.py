@@ -220,7 +220,10 @@ async def _carry(session: Session, bulk: HeldBulk, *, most: int, tried: _Try) ->
     if room:
         look = BulkLook.of([Candidate(**row) for row in found["look_bulk"]], room=room, looks=_LOOKS)
     tried.chosen = look.chosen
-    begun = await _begin(session, bulk, look.chosen) if look.chosen else []
+    begun: Sequence[Row] = ()
+    if look.chosen:
+        begun, up_to = await _begin(session, bulk, look.chosen)
+        look = look.up_to(up_to)
     under_way = [row for row in begun if not _is_done(row)]
     ended = Ended(**found["settle_bulk"][0])
     done = bulk.advance(look, ended, begun=len(begun), done=len(begun) - len(under_way))
@@ -272,8 +275,13 @@ async def _go_on(session: Session, bulk: HeldBulk, tried: Sequence[Row], process
     return bool((await session.transact({"note_redos": params}))["note_redos"])
 
 
-async def _begin(session: Session, bulk: HeldBulk, chosen: Sequence[Candidate]) -> list[Row]:
-    """Lock these processes, begin the repair of those that are as they were, and return their rows."""
+async def _begin(
+    session: Session, bulk: HeldBulk, chosen: Sequence[Candidate]
+) -> tuple[Sequence[Row], int]:
+    """Lock these processes, begin the repair of those that are as they were, and return their rows.
+
+    And return how many of the processes come before the first that has a dry run: the others are left.
+    """
     requests = [_request_of(bulk, each.process_id) for each in chosen]
     process_nos = [each.process_no for each in chosen]
     numbers = {"process_no": bigints(process_nos)}
@@ -294,11 +302,12 @@ async def _begin(session: Session, bulk: HeldBulk, chosen: Sequence[Candidate]) 
     results = await session.transact(statements)
     redos = {row["process_no"]: row["task_id"] for row in results.get("broken_requests", ())}
     # A repair with another key or lease was begun by somebody else, or before.
-    return [
+    begun = [
         {**row, "redo_task_id": redos.get(row["process_no"])}
         for row in results["prepared"]
         if row["task_id"] is not None and row["own"]
     ]
+    return begun, results["choose_bulk"][0]["up_to"]
 
 
 def _is_done(row: Row) -> bool:
