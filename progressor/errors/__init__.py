@@ -187,13 +187,14 @@ class _AboutTask(AboutProcess):
 class TaskNotFound(_AboutTask):
     """The process has no task `task_id` in its present life.
 
-    `is_deleted`: it may have had one, which the retention of its namespace has deleted since.
+    `is_deleted`: it may have had one, which the retention of its namespace has deleted since. No row tells
+    such a task from an old one of another process.
     """
 
     _says = "{process} has no such task"
 
     def __init__(self, namespace: str, process_id: str, *, task_id: int, is_deleted: bool = False) -> None:
-        why = f"task {task_id} ended so long ago that the retention of its namespace deletes it"
+        why = f"task {task_id} was deleted by the retention of its namespace, or never was of this process"
         super().__init__(namespace, process_id, task_id=task_id, detail=why if is_deleted else None)
         self.is_deleted = is_deleted
 

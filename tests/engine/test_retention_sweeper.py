@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from progressor import (
@@ -85,6 +86,29 @@ async def test_a_history_begins_with_what_is_left(case: Client | HttpClient) -> 
         with pytest.raises(HistoryTruncated) as caught:
             await case.get(NS, "m1", range=wanted)
         assert caught.value.first_event_id == 4
+
+
+async def test_an_old_task_of_another_process(case: Client | HttpClient, dsn: str) -> None:
+    """Nobody is told that it was deleted, or when it ended: only that it may have been."""
+    await case.start(NS, "m1")
+    await case.start(NS, "m2")
+    others = await case.submit_call(NS, "m2", "read", 7)
+    assert await case.answer(others) == 7
+    await case.call(NS, "m1", "read", 7)
+    await age(dsn, 61 * DAY)
+    async with await psycopg.AsyncConnection.connect(dsn) as own:
+        young = "UPDATE progressor.tasks SET finished_time = now() WHERE task_id = %s"
+        await own.execute(young, [others.task_id])
+    await walked(case, tasks=3)
+    for asked in (case.redo(NS, "m1", others.task_id), case.result(NS, "m1", others.task_id)):
+        with pytest.raises(TaskNotFound) as caught:
+            await asked
+        assert caught.value.is_deleted
+        assert str(caught.value).endswith(
+            f"task {others.task_id} was deleted by the retention of its namespace, "
+            "or never was of this process"
+        )
+    assert await case.result(NS, "m2", others.task_id) == 7
 
 
 async def test_an_answer_that_is_deleted(case: Client | HttpClient, dsn: str) -> None:
