@@ -210,6 +210,6 @@ class _Messages:
 
 
 def _statement_of(bind: bytes) -> str:
-    """The prepared statement's name: behind kind, length and the portal's name."""
+    """The prepared statement's name, in any session: behind kind, length and the portal's name."""
     _portal, name, _rest = bind[5:].split(b"\0", 2)
-    return name.decode(errors="replace")
+    return name.decode(errors="replace").removeprefix("progressor.")

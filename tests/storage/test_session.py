@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
+from progressor.storage.statements import STATEMENTS
 from tests.support import T0, Tables, eventually
 
 LARGE = "x" * (8 << 20)
@@ -238,3 +239,25 @@ async def test_values_of_a_class_of_its_own(session: Session) -> None:
     assert await session.transact({"find_tokens": {"now": now, "token_id": Id("x")}})
     with pytest.raises(TypeError, match="no binary format for object"):
         await session.transact({"find_tokens": {"now": None, "token_id": object()}})
+
+
+async def test_what_is_prepared_before_one_that_cannot_be_is_known(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, tables: Tables
+) -> None:
+    """The session is as good as before: what failed is prepared when it can be, and nothing is twice."""
+    for name, sql in {
+        "good": "SELECT 1 AS one",
+        "bad": "SELECT 2 AS two FROM later",
+        "last": "SELECT 3",
+    }.items():
+        monkeypatch.setitem(STATEMENTS, name, sql)
+    connections = SessionPool(dsn, limit=1)
+    async with connections.acquire() as session:
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            await session.transact({"good": {}, "bad": {}, "last": {}})
+        assert session.is_idle
+        assert await session.transact({"good": {}}) == {"good": [{"one": 1}]}
+        tables.connection.execute("CREATE TABLE public.later AS SELECT 1")
+        tables.connection.commit()
+        assert (await session.transact({"good": {}, "bad": {}, "last": {}}))["bad"] == [{"two": 2}]
+    await connections.close()

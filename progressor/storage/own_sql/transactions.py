@@ -43,6 +43,8 @@ _OWN_AGAIN: Transaction = {
     "settings": BOUNDED_TRANSACTION,
     "planner": {"is_local": True},
 }
+# How its transactions end.
+_ENDS: Transaction = {"rollback": {}, "commit": {}}
 # All that a session keeps beyond a transaction, but our own prepared statements. One message, so that the
 # next step finds a session as it was opened.
 _RESET = (
@@ -70,11 +72,20 @@ class StepNotSaved(Exception):
 
 
 class _StepSession(Session):
-    """The engine's use of a connection that a handler has in between: piped only in `speaking`."""
+    """The engine's use of a connection that a handler has in between: piped only in `speaking`.
+
+    Its prepared statements have names that no handler gives to one of its own.
+    """
+
+    prefix = b"progressor."
 
     async def transact(self, statements: Transaction, hints: Hints | None = None) -> Results:
         """Run these in the transaction that the handler got."""
-        return await self._send({**_OWN_AGAIN, **statements}, hints)
+        whole = {**_OWN_AGAIN, **statements}
+        if self._keeps_state and not self._prepared.issuperset(whole):
+            # Parsed with the role and the settings of the engine: with the handler's it may fail.
+            await self._prepare({**_ENDS, **whole}, behind=_OWN_AGAIN)
+        return await self._send(whole, hints)
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
@@ -111,6 +122,8 @@ class StepConnection:
         self.session = _StepSession(base, schema=schema, keeps_state=keeps_state)
         self.session.end_speaking()
         self._left_behind: Future[Any] | None = None
+        self.is_worn = False
+        """True if the next step must not have it, nor any that was opened before: as `ends_sessions`."""
 
     @property
     def is_idle(self) -> bool:
@@ -281,10 +294,11 @@ class StepTransaction:
         """Roll back, and return the error of a step that PostgreSQL did not save."""
         with suppress(psycopg.Error):
             await self._connection.session.roll_back()
-        meaning = sqlstates.judged(error).meaning
+        rule = sqlstates.judged(error)
+        self._connection.is_worn |= rule.ends_sessions
         # Class 25: the handler made its transaction read-only.
         is_handlers = sqlstates.is_definite(error) and (error.sqlstate or "").startswith("25")
-        if meaning in (ErrorClass.VALUE, ErrorClass.DEFECT) or is_handlers:
+        if rule.meaning in (ErrorClass.VALUE, ErrorClass.DEFECT) or is_handlers:
             return sqlstates.refused(error)
         return StepNotSaved(said_by(error))
 
@@ -345,4 +359,4 @@ class StepTransactions(ConnectionPool[StepConnection]):
             with suppress(psycopg.Error):
                 await connection.reset()
         finally:
-            await self.give_back(connection, ended=connection.is_lost)
+            await self.give_back(connection, ended=connection.is_lost or connection.is_worn)

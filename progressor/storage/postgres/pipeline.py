@@ -44,6 +44,7 @@ _NO_METADATA = b"\1{}"
 # What a transaction states first where sessions keep no state, and how it begins there.
 _SETTINGS: Transaction = {"settings": BOUNDED_TRANSACTION, "planner": {"is_local": True}}
 _OPENING: Transaction = {"begin": {}, **_SETTINGS}
+_NOTHING: Transaction = {}
 
 
 class Hints(NamedTuple):
@@ -130,6 +131,9 @@ class Session:
     on.
     """
 
+    prefix = b""
+    """The begin of the names of its prepared statements."""
+
     def __init__(
         self,
         connection: psycopg.AsyncConnection[TupleRow],
@@ -192,14 +196,21 @@ class Session:
 
     def _put(self, statements: Transaction) -> None:
         """Have these statements sent with the next sync."""
-        pgconn = self._pgconn
+        if not self._keeps_state:
+            self._put_whole(statements)
+            return
+        pgconn, prefix = self._pgconn, self.prefix
         for name, params in statements.items():
-            statement, sql, names, formats = numbered(name, self._schema)
+            statement, _, names, formats = numbered(name, self._schema)
             values = [_encode(params[each]) for each in names]
-            if self._keeps_state:
-                pgconn.send_query_prepared(statement, values, formats, _BINARY)
-            else:
-                pgconn.send_query_params(sql, values, None, formats, _BINARY)
+            pgconn.send_query_prepared(prefix + statement, values, formats, _BINARY)
+
+    def _put_whole(self, statements: Transaction) -> None:
+        """Have the texts of these statements sent with the next sync."""
+        for name, params in statements.items():
+            _, sql, names, formats = numbered(name, self._schema)
+            values = [_encode(params[each]) for each in names]
+            self._pgconn.send_query_params(sql, values, None, formats, _BINARY)
 
     async def begin(self, statements: Transaction) -> Results:
         """Open a transaction with these, in one round trip; `commit` or `roll_back` ends it."""
@@ -230,29 +241,38 @@ class Session:
             raise
         await self.commit({})
 
-    async def _prepare(self, statements: Transaction) -> None:
-        """Prepare missing statements in a round trip of its own.
+    async def _prepare(self, statements: Transaction, *, behind: Transaction = _NOTHING) -> None:
+        """Prepare missing statements in a round trip of its own, behind others that are sent unprepared.
 
-        A statement that fails later then leaves no doubt which ones are prepared.
+        A statement that fails later then leaves no doubt which ones are prepared, nor does one that cannot
+        be prepared: those before it are.
         """
         missing = [name for name in statements if name not in self._prepared]
         self._is_quiet = False
+        self._put_whole(behind)
         for name in missing:
             statement, sql, _, _ = numbered(name, self._schema)
-            self._pgconn.send_prepare(statement, sql)
-        await self._synced(())
-        self._prepared.update(missing)
+            self._pgconn.send_prepare(self.prefix + statement, sql)
+        results, failure = await self._sync()
+        self._prepared.update(missing[: max(0, len(results) - len(behind))])
+        self._is_quiet = True
+        if failure is not None:
+            raise failure
 
     async def _synced(self, names: Iterable[str], hints: Hints | None = None) -> Results:
         """Send everything and read until the sync that ends the transaction; return the rows by name."""
-        self._pgconn.pipeline_sync()
-        await self._flush()
-        results, failure = await self._read()
+        results, failure = await self._sync()
         self._is_quiet = hints is None or await self._land(hints)
         if failure is not None:
             raise failure
         # It is committed by now, even if a value cannot be read.
         return {name: self._rows(name, result) for name, result in zip(names, results, strict=False)}
+
+    async def _sync(self) -> tuple[list[pq.abc.PGresult], psycopg.Error | None]:
+        """Send everything, and read as `_read` does."""
+        self._pgconn.pipeline_sync()
+        await self._flush()
+        return await self._read()
 
     async def _read(self) -> tuple[list[pq.abc.PGresult], psycopg.Error | None]:
         """Read until a sync; return the results, and the first error."""

@@ -1,0 +1,175 @@
+"""Sessions that handlers share with the engine: whatever they set there, the step is saved as any other."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, LiteralString, cast
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
+from progressor import Client, Namespace, Process
+from tests.acceptance.conftest import MakeEngine
+from tests.acceptance.support import until
+from tests.acceptance.test_own_sql import INSERT, Ledger, admin, ledger
+
+__all__ = ["admin", "ledger"]
+
+NS = "shop.session"
+KINDS = ("async_psycopg", "async_connection", "async_session", "blocking_psycopg", "blocking_session")
+SECOND = timedelta(seconds=1)
+Also = Callable[[Process[Any]], None]
+
+
+def _as_ever(process: Process[Any]) -> None:
+    process.emit("done")
+
+
+class Setter:
+    """A namespace whose calls run the statements that they get, one for each kind of connection.
+
+    `also` is what each does besides; `runs` counts how often each ran.
+    """
+
+    def __init__(self, also: Also = _as_ever) -> None:
+        self.namespace = Namespace(NS, state=list[str])
+        self.runs: Counter[str] = Counter()
+        self._also = also
+        self._async_calls()
+        self._blocking_calls()
+
+    def _end(self, process: Process[Any]) -> str:
+        self.runs[process.process_id] += 1
+        self._also(process)
+        return "saved"
+
+    def _async_calls(self) -> None:
+        @self.namespace.init
+        async def begin(process: Process[list[str]]) -> None:
+            process.state = []
+
+        @self.namespace.call
+        async def note(process: Process[list[str]], what: str) -> None:
+            process.state.append(what)
+
+        @self.namespace.timeout
+        async def fire(process: Process[list[str]]) -> None:
+            process.state.append("fired")
+
+        @self.namespace.call
+        async def async_psycopg(
+            process: Process[list[str]], sql: list[str], *, connection: psycopg.AsyncConnection
+        ) -> str:
+            for each in sql:
+                await connection.execute(cast("LiteralString", each))
+            return self._end(process)
+
+        @self.namespace.call
+        async def async_connection(
+            process: Process[list[str]], sql: list[str], *, connection: AsyncConnection
+        ) -> str:
+            for each in sql:
+                await connection.execute(text(each))
+            return self._end(process)
+
+        @self.namespace.call
+        async def async_session(
+            process: Process[list[str]], sql: list[str], *, connection: AsyncSession
+        ) -> str:
+            for each in sql:
+                await connection.execute(text(each))
+            return self._end(process)
+
+    def _blocking_calls(self) -> None:
+        @self.namespace.call
+        def blocking_psycopg(
+            process: Process[list[str]], sql: list[str], *, connection: psycopg.Connection
+        ) -> str:
+            for each in sql:
+                connection.execute(cast("LiteralString", each))
+            return self._end(process)
+
+        @self.namespace.call
+        def blocking_session(process: Process[list[str]], sql: list[str], *, connection: Session) -> str:
+            for each in sql:
+                connection.execute(text(each))
+            return self._end(process)
+
+
+async def ask(client: Client, process_id: str, kind: str, *sql: str) -> Any:
+    """Start a process, and have it run these statements."""
+    await client.start(NS, process_id)
+    return await client.call(NS, process_id, kind, list(sql), timeout=20 * SECOND)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_fresh", [True, False])
+async def test_a_role_that_a_handler_takes_on_saves_no_step(
+    engine: MakeEngine, kind: str, is_fresh: bool
+) -> None:
+    """On a fresh connection too, whose statements are prepared behind the handler."""
+    setter = Setter()
+    client = (await engine(setter.namespace, connection_slots=1)).client
+    if not is_fresh:
+        assert await ask(client, "first", kind, "SELECT 1") == "saved"
+    assert await ask(client, "p", kind, "SET LOCAL ROLE pg_monitor") == "saved"
+    assert await ask(client, "next", kind, "SELECT 1") == "saved"
+    assert set(setter.runs.values()) == {1}
+
+
+_WAITS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_time_out_that_a_handler_sets_is_not_that_of_the_save(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], kind: str
+) -> None:
+    """A table that is locked for a moment is waited for, on a fresh connection too."""
+    setter = Setter()
+    client = (await engine(setter.namespace, connection_slots=1)).client
+    await client.start(NS, "p")
+    await admin.execute("SELECT pg_advisory_lock(7)")
+    waits = ["SELECT pg_advisory_xact_lock(7)", "SET LOCAL lock_timeout = '50ms'"]
+    asking = asyncio.create_task(client.call(NS, "p", kind, waits, timeout=20 * SECOND))
+
+    async def waiting() -> Any:
+        return await (await admin.execute(_WAITS)).fetchone()
+
+    await until(waiting, lambda row: row == (1,))
+    async with admin.transaction():
+        await admin.execute("LOCK TABLE progressor.tasks")
+        await admin.execute("SELECT pg_advisory_unlock(7)")
+        await asyncio.sleep(0.3)
+    assert await asking == "saved"
+    assert await ask(client, "next", kind, "SELECT 1") == "saved"
+    assert setter.runs == {"p": 1, "next": 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_statements_of_the_engine_that_a_handler_drops(
+    engine: MakeEngine, ledger: Ledger, kind: str
+) -> None:
+    """The session is not used again: the handler runs once more, on another one."""
+    setter = Setter()
+    client = (await engine(setter.namespace, connection_slots=1)).client
+    assert await ask(client, "first", kind, "SELECT 1") == "saved"
+    assert await ask(client, "p", kind, "DEALLOCATE ALL", INSERT) == "saved"
+    assert await ask(client, "next", kind, "SELECT 1") == "saved"
+    assert await ledger() == [1]
+    assert setter.runs["p"] <= 2
+    assert setter.runs["next"] == 1
+
+
+@pytest.mark.parametrize("name", ["lock", "commit", "rollback", "settings"])
+async def test_a_handler_may_give_its_statements_any_name(engine: MakeEngine, name: str) -> None:
+    """Those of the engine have names of their own."""
+    setter = Setter()
+    client = (await engine(setter.namespace, connection_slots=1)).client
+    prepare = f"PREPARE {name} AS SELECT 1"
+    assert await ask(client, "p", "async_psycopg", prepare, f"DEALLOCATE {name}") == "saved"
+    assert await ask(client, "q", "async_psycopg", prepare, f"EXECUTE {name}") == "saved"
+    assert setter.runs == {"p": 1, "q": 1}
