@@ -292,8 +292,11 @@ class Worker:
         return process
 
     async def _save_in(self, own: StepTransaction, step: Step) -> Saved | LostLease:
-        """Save a step that succeeded with the rows of its handler; any other one without them."""
-        if step.decision.succeeded:
+        """Save a step that succeeded with the rows of its handler; any other one without them.
+
+        So is one that succeeded although no handler was called: a timer's time that was passed over.
+        """
+        if step.decision.succeeded and own.can_be_saved:
             return await own.save(step)
         # First, so that the caller who gets the answer meets no lock of the handler.
         await own.roll_back()

@@ -8,13 +8,14 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 import pytest
+from psycopg import sql
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from progressor import Client, Namespace, Process
+from progressor import Client, Namespace, Process, TaskStatus, TraceEntry
 from tests.acceptance.conftest import MakeEngine
-from tests.acceptance.support import until
+from tests.acceptance.support import timers, until
 from tests.acceptance.test_own_sql import INSERT, Ledger, admin, ledger
 
 __all__ = ["admin", "ledger"]
@@ -62,48 +63,50 @@ class Setter:
 
         @self.namespace.call
         async def async_psycopg(
-            process: Process[list[str]], sql: list[str], *, connection: psycopg.AsyncConnection
+            process: Process[list[str]], statements: list[str], *, connection: psycopg.AsyncConnection
         ) -> str:
-            for each in sql:
+            for each in statements:
                 await connection.execute(cast("LiteralString", each))
             return self._end(process)
 
         @self.namespace.call
         async def async_connection(
-            process: Process[list[str]], sql: list[str], *, connection: AsyncConnection
+            process: Process[list[str]], statements: list[str], *, connection: AsyncConnection
         ) -> str:
-            for each in sql:
+            for each in statements:
                 await connection.execute(text(each))
             return self._end(process)
 
         @self.namespace.call
         async def async_session(
-            process: Process[list[str]], sql: list[str], *, connection: AsyncSession
+            process: Process[list[str]], statements: list[str], *, connection: AsyncSession
         ) -> str:
-            for each in sql:
+            for each in statements:
                 await connection.execute(text(each))
             return self._end(process)
 
     def _blocking_calls(self) -> None:
         @self.namespace.call
         def blocking_psycopg(
-            process: Process[list[str]], sql: list[str], *, connection: psycopg.Connection
+            process: Process[list[str]], statements: list[str], *, connection: psycopg.Connection
         ) -> str:
-            for each in sql:
+            for each in statements:
                 connection.execute(cast("LiteralString", each))
             return self._end(process)
 
         @self.namespace.call
-        def blocking_session(process: Process[list[str]], sql: list[str], *, connection: Session) -> str:
-            for each in sql:
+        def blocking_session(
+            process: Process[list[str]], statements: list[str], *, connection: Session
+        ) -> str:
+            for each in statements:
                 connection.execute(text(each))
             return self._end(process)
 
 
-async def ask(client: Client, process_id: str, kind: str, *sql: str) -> Any:
+async def ask(client: Client, process_id: str, kind: str, *statements: str) -> Any:
     """Start a process, and have it run these statements."""
     await client.start(NS, process_id)
-    return await client.call(NS, process_id, kind, list(sql), timeout=20 * SECOND)
+    return await client.call(NS, process_id, kind, list(statements), timeout=20 * SECOND)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -173,3 +176,33 @@ async def test_a_handler_may_give_its_statements_any_name(engine: MakeEngine, na
     assert await ask(client, "p", "async_psycopg", prepare, f"DEALLOCATE {name}") == "saved"
     assert await ask(client, "q", "async_psycopg", prepare, f"EXECUTE {name}") == "saved"
     assert setter.runs == {"p": 1, "q": 1}
+
+
+async def test_a_time_that_is_passed_over_is_saved_as_any_other_step(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any]
+) -> None:
+    """No handler runs, so there is no transaction of one: what a database sets does not matter."""
+    namespace = Namespace(NS, state=list[str])
+
+    @namespace.init
+    async def begin(process: Process[list[str]]) -> None:
+        process.state = []
+        process.set_timer("late", every=SECOND / 5, catch_up="skip", within=timedelta(microseconds=1))
+
+    @namespace.timeout("late")
+    async def late(process: Process[list[str]], *, connection: psycopg.AsyncConnection) -> None:
+        process.state.append("fired")
+
+    name = sql.Identifier(admin.info.dbname)
+    await admin.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+    client = (await engine(namespace)).client
+    await client.start(NS, "p")
+
+    async def ended() -> list[TraceEntry]:
+        found = await timers(client, "p", namespace=NS)
+        return [each for each in found if each.status not in (TaskStatus.WAITING, TaskStatus.RUNNING)]
+
+    passed, *_ = await until(ended, len)
+    assert (passed.status, passed.error) == (TaskStatus.FINISHED, None)
+    assert passed.response["passed_over"] == "too late"
+    assert (await client.get(NS, "p")).state == []

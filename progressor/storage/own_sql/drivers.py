@@ -6,9 +6,9 @@ handler does, and does nothing any more once the step is over, whatever the hand
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -30,12 +30,16 @@ class Stage(Enum):
     CLOSED = auto()
 
 
-class Marked(NamedTuple):
-    """The mark and the bounds of a transaction; `begun` is called once it is the handler's."""
+@dataclass(slots=True)
+class Marked:
+    """The mark and the bounds of a transaction, and how its handler ended."""
 
     mark: str
     params: Params
-    begun: Callable[[], None]
+    has_begun: bool = False
+    """True once the handler has had it."""
+    is_whole: bool = False
+    """True once the handler has returned, and all that it did can be committed."""
 
 
 class _Driver(psycopg.BaseConnection[TupleRow]):
@@ -86,6 +90,7 @@ def _closed() -> StepTransactionError:
 def _check_mark(row: tuple[Any, ...] | None, given: Marked) -> None:
     if row is None or row[0] != given.mark:
         raise _ended()
+    given.is_whole = True
 
 
 class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
@@ -111,7 +116,7 @@ class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
             await self.execute(_GUARDS, given.params)
             await self.execute(_BEGUN)
         self.stage = Stage.LENT
-        given.begun()
+        given.has_begun = True
 
     async def take_back(self) -> None:
         """Take it from the handler, when a statement that it left behind has ended."""
@@ -153,7 +158,7 @@ class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
             self.execute(_GUARDS, given.params)
             self.execute(_BEGUN)
         self.stage = Stage.LENT
-        given.begun()
+        given.has_begun = True
 
     def take_back(self) -> None:
         """Take it from the handler, when a statement that it left behind has ended."""

@@ -197,12 +197,9 @@ class StepTransaction:
             "idle_timeout": str(limit + _IDLE_GRACE),
             "transaction_timeout": str(limit + _WHOLE_GRACE),
         }
-        self.scope = scope_of(connection.pgconn, wanted, Marked(mark, bounds, self._begin))
+        self._given = Marked(mark, bounds)
+        self.scope = scope_of(connection.pgconn, wanted, self._given)
         """The scope in which the handler has its connection."""
-        self._has_begun = False
-
-    def _begin(self) -> None:
-        self._has_begun = True
 
     async def settle(self, outcome: Outcome, left_behind: Future[Any] | None) -> None:
         """Take the connection from a plain function that runs on in its thread after its time, if one does.
@@ -216,9 +213,14 @@ class StepTransaction:
             and isinstance(outcome, Failure)
             and _STEP_TIMEOUT not in outcome.error_types
         ):
-            when = "while the handler ran" if self._has_begun else "before the handler ran"
+            when = "while the handler ran" if self._given.has_begun else "before the handler ran"
             reason = f"the connection was lost {when} ({outcome.error_types[0]})"
-            raise StepNotSaved(reason, has_begun=self._has_begun)
+            raise StepNotSaved(reason, has_begun=self._given.has_begun)
+
+    @property
+    def can_be_saved(self) -> bool:
+        """True if the handler was called and returned: else there is no transaction to be committed."""
+        return self._given.is_whole
 
     @property
     def is_lost(self) -> bool:
