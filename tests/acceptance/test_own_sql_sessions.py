@@ -3,8 +3,9 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, cast
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -13,8 +14,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from progressor import Client, Namespace, Process, TaskStatus, TraceEntry
-from tests.acceptance.conftest import MakeEngine
+from progressor import Client, Engine, Namespace, Process, TaskStatus, TraceEntry
+from tests.acceptance.conftest import MakeEngine, Options
 from tests.acceptance.support import timers, until
 from tests.acceptance.test_own_sql import INSERT, Ledger, admin, ledger
 
@@ -206,3 +207,120 @@ async def test_a_time_that_is_passed_over_is_saved_as_any_other_step(
     assert (passed.status, passed.error) == (TaskStatus.FINISHED, None)
     assert passed.response["passed_over"] == "too late"
     assert (await client.get(NS, "p")).state == []
+
+
+def _in_german(process: Process[Any]) -> None:
+    process.state.append("größer")
+    process.send(NS, "müller", "note", "schön")
+    process.set_timer("grüße", after=timedelta(days=1))
+    process.metadata["stadt"] = "Köln"
+    process.emit("größer", x="ä")
+
+
+_ENCODINGS = ["LATIN1", "WIN1252", "SQL_ASCII", "SJIS", "EUC_JP"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("setting", ["SET", "SET LOCAL"])
+@pytest.mark.parametrize("encoding", _ENCODINGS)
+async def test_texts_of_a_step_are_saved_whatever_encoding_its_handler_speaks(
+    engine: MakeEngine, kind: str, setting: str, encoding: str
+) -> None:
+    """Names, metadata and messages too, on a fresh connection and on one that was used."""
+    setter = Setter(_in_german)
+    client = (await engine(setter.namespace, connection_slots=1)).client
+    await client.start(NS, "müller")
+    for process_id in ("erna", "jürgen"):
+        await ask(client, process_id, kind, f"{setting} client_encoding TO '{encoding}'")
+        process = await client.get(NS, process_id)
+        assert process.metadata == {"stadt": "Köln"}
+        assert process.timers.keys() == {"grüße"}
+        assert process.state == ["größer"]
+        (event,) = process.history
+        assert (event.name, event.payload) == ("größer", {"x": "ä"})
+    await until(lambda: client.get(NS, "müller"), lambda found: found.state == ["schön", "schön"])
+    found = await client.search(namespace=NS, metadata={"stadt": "Köln"})
+    assert sorted(each.process_id for each in found.items) == ["erna", "jürgen"]
+
+
+_SETTINGS = [
+    "SET SESSION AUTHORIZATION pg_monitor",
+    "SET LOCAL SESSION AUTHORIZATION pg_monitor",
+    "SET ROLE pg_monitor",
+    "SET LOCAL search_path TO mine, pg_catalog",
+    "SET search_path TO mine, pg_catalog",
+    "SET search_path TO ''",
+    "SET bytea_output TO escape",
+    "SET array_nulls TO off",
+    "SET standard_conforming_strings TO off",
+    "SET DateStyle TO 'German'",
+    "SET IntervalStyle TO sql_standard",
+    "SET TimeZone TO 'Asia/Kathmandu'",
+    "SET extra_float_digits TO -15",
+    "SET transform_null_equals TO on",
+    "SET xmlbinary TO hex",
+    "SET row_security TO off",
+    "SET plan_cache_mode TO force_custom_plan",
+    "SET default_transaction_isolation TO serializable",
+    "SET statement_timeout TO 1",
+    "CREATE TEMP TABLE processes (process_no bigint)",
+    "CREATE TYPE pg_temp.text AS (x integer)",
+]
+
+
+# Functions with the names of those that the engine's statements call.
+_MINE = """
+CREATE SCHEMA mine;
+CREATE FUNCTION mine.now() RETURNS timestamptz LANGUAGE sql AS $$ SELECT timestamptz '2001-01-01' $$;
+CREATE FUNCTION mine.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT 'no' $$
+"""
+
+
+@pytest.mark.parametrize("statement", _SETTINGS)
+async def test_settings_of_a_handler_change_nothing_about_its_step(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], mode: Options, statement: str
+) -> None:
+    """Nor about the next one on its connection, unless a pooler may lend the sessions out."""
+    await admin.execute(_MINE)
+    setter = Setter(_in_german)
+    client = (await engine(setter.namespace, connection_slots=1)).client
+    await client.start(NS, "müller")
+    ids = ("p", "next", "q") if mode.get("signals", True) else ("p",)
+    for process_id in ids:
+        what = "SELECT now()" if process_id == "next" else statement
+        assert await ask(client, process_id, "async_psycopg", what) == "saved"
+        process = await client.get(NS, process_id)
+        assert (process.metadata, process.timers.keys()) == ({"stadt": "Köln"}, {"grüße"})
+        assert process.timers["grüße"].due > datetime.now(UTC) + timedelta(hours=23)
+        for entry in await client.trace(NS, process_id):
+            assert entry.finished_time is None or entry.finished_time.year > 2001
+    assert setter.runs == dict.fromkeys(ids, 1)
+
+
+async def test_a_session_with_a_role_of_its_own_keeps_it(
+    dsn: str, mode: Options, admin: psycopg.AsyncConnection[Any]
+) -> None:
+    """Each handler finds the role that the database gives to its sessions, whatever the one before took."""
+    role = f"prg_test_{uuid4().hex[:12]}"
+    names = {"database": sql.Identifier(admin.info.dbname), "role": sql.Identifier(role)}
+    await admin.execute(sql.SQL("CREATE ROLE {role} SUPERUSER").format(**names))
+    await admin.execute(sql.SQL("ALTER DATABASE {database} SET role = {role}").format(**names))
+    setter, found = Setter(), []
+
+    @setter.namespace.call
+    async def look(process: Process[list[str]], *, connection: psycopg.AsyncConnection) -> None:
+        row = await (await connection.execute("SELECT current_user::text")).fetchone()
+        found.append(row)
+
+    try:
+        async with Engine(dsn, [setter.namespace], connection_slots=1, **mode) as engine:
+            client = engine.client
+            await client.start(NS, "p")
+            await client.call(NS, "p", "look")
+            for number, statement in enumerate(("SET ROLE", "SET SESSION AUTHORIZATION")):
+                await ask(client, f"q{number}", "async_psycopg", f"{statement} pg_monitor")
+                await client.call(NS, "p", "look")
+    finally:
+        await admin.execute(sql.SQL("ALTER DATABASE {database} RESET role").format(**names))
+        await admin.execute(sql.SQL("DROP ROLE {role}").format(**names))
+    assert found == [(role,)] * 3

@@ -117,7 +117,8 @@ OTHER_STATEMENTS = {
     *("make_bulk", "bulk_of_key", "bulk_args", "bulks", "stop_bulk", "next_bulk", "lock_bulk", "note_bulk"),
     "running_bulks",
     # Settings of a step in the transaction of its handler: they read no table.
-    *("constraints", "reset_role", "step_begun", "step_guards", "step_mark"),
+    *("constraints", "reset_authorization", "reset_role"),
+    *("step_begun", "step_guards", "step_mark", "step_reading"),
     # Nor does a bound of a walk's wait.
     "wait_briefly",
     # Locks whole tables, as every statement that writes to them does.

@@ -87,8 +87,9 @@ def _closed() -> StepTransactionError:
     return StepTransactionError("the connection of the step was closed while the handler ran")
 
 
-def _check_mark(row: tuple[Any, ...] | None, given: Marked) -> None:
-    if row is None or row[0] != given.mark:
+def _check_mark(found: pq.abc.PGresult | None, given: Marked) -> None:
+    # As bytes: in the encoding of the handler it may not be a text.
+    if found is None or found.get_value(0, 0) != given.mark.encode():
         raise _ended()
     given.is_whole = True
 
@@ -132,7 +133,7 @@ class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
         async with self.pipeline():
             await self.execute(_CONSTRAINTS)
             found = await self.execute(_MARK)
-        _check_mark(await found.fetchone(), given)
+        _check_mark(found.pgresult, given)
 
 
 class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
@@ -174,4 +175,4 @@ class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
         with self.pipeline():
             self.execute(_CONSTRAINTS)
             found = self.execute(_MARK)
-        _check_mark(found.fetchone(), given)
+        _check_mark(found.pgresult, given)

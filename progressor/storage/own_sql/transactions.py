@@ -39,10 +39,13 @@ APPLICATION_NAME = "progressor step"
 
 # What the statements that save rely on, whatever the handler has set.
 _OWN_AGAIN: Transaction = {
+    "step_reading": {},
     "reset_role": {},
     "settings": BOUNDED_TRANSACTION,
     "planner": {"is_local": True},
 }
+_OTHER_USER: Transaction = {"reset_authorization": {}, **_OWN_AGAIN}
+_USER = b"session_authorization"
 # How its transactions end.
 _ENDS: Transaction = {"rollback": {}, "commit": {}}
 # All that a session keeps beyond a transaction, but our own prepared statements. One message, so that the
@@ -79,12 +82,18 @@ class _StepSession(Session):
 
     prefix = b"progressor."
 
+    def __init__(self, connection: psycopg.AsyncConnection[TupleRow], **options: Any) -> None:
+        super().__init__(connection, **options)
+        self._user = self._pgconn.parameter_status(_USER)
+
     async def transact(self, statements: Transaction, hints: Hints | None = None) -> Results:
         """Run these in the transaction that the handler got."""
-        whole = {**_OWN_AGAIN, **statements}
+        # A statement less for all who have not turned to another user: the server says at once who did.
+        again = _OWN_AGAIN if self._pgconn.parameter_status(_USER) == self._user else _OTHER_USER
+        whole = {**again, **statements}
         if self._keeps_state and not self._prepared.issuperset(whole):
             # Parsed with the role and the settings of the engine: with the handler's it may fail.
-            await self._prepare({**_ENDS, **whole}, behind=_OWN_AGAIN)
+            await self._prepare({**_ENDS, **whole}, behind=again)
         return await self._send(whole, hints)
 
     @contextmanager
