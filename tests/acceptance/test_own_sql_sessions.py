@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from progressor import Client, Engine, Namespace, Process, TaskStatus, TraceEntry
+from progressor import Client, Engine, Namespace, Process, Reject, Rejected, TaskStatus, TraceEntry
 from tests.acceptance.conftest import MakeEngine, Options
 from tests.acceptance.support import timers, until
 from tests.acceptance.test_own_sql import INSERT, Ledger, admin, ledger
@@ -324,3 +324,56 @@ async def test_a_session_with_a_role_of_its_own_keeps_it(
         await admin.execute(sql.SQL("ALTER DATABASE {database} RESET role").format(**names))
         await admin.execute(sql.SQL("DROP ROLE {role}").format(**names))
     assert found == [(role,)] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "prepare", ["PREPARE by_id AS SELECT 1", 'PREPARE "progressor.Is it?" AS SELECT 1']
+)
+async def test_what_a_handler_prepares_is_forgotten(
+    engine: MakeEngine, mode: Options, kind: str, prepare: str
+) -> None:
+    """The next one may prepare a statement of the same name."""
+    setter = Setter()
+    client = (await engine(setter.namespace, connection_slots=1)).client
+    ids = ("a", "b", "c") if mode.get("signals", True) else ("a",)
+    for process_id in ids:
+        assert await ask(client, process_id, kind, prepare) == "saved"
+    assert setter.runs == dict.fromkeys(ids, 1)
+
+
+@pytest.mark.parametrize("ends", ["well", "raises", "is not saved"])
+async def test_what_a_handler_leaves_is_forgotten_however_its_step_ends(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], mode: Options, ends: str
+) -> None:
+    """What psycopg prepares at its wish too; one whose step was not saved runs again."""
+    is_lent = not mode.get("signals", True)
+    setter = Setter()
+    runs = Counter[str]()
+
+    @setter.namespace.call
+    async def leave(process: Process[list[str]], *, connection: psycopg.AsyncConnection) -> None:
+        runs[process.process_id] += 1
+        if not is_lent:
+            connection.prepare_threshold = 0
+            await connection.execute("SELECT %s::integer", (runs.total(),))
+            await connection.execute("PREPARE mine AS SELECT 1")
+        if ends == "raises":
+            raise Reject("no")
+        if ends == "is not saved" and runs[process.process_id] == 1:
+            await admin.execute("ALTER TABLE progressor.tasks RENAME TO gone")
+            asyncio.get_running_loop().call_later(1, come_back)
+
+    def come_back() -> None:
+        backs.append(asyncio.ensure_future(admin.execute("ALTER TABLE progressor.gone RENAME TO tasks")))
+
+    backs: list[Any] = []
+    client = (await engine(setter.namespace, connection_slots=1)).client
+    for process_id in ("a", "b"):
+        await client.start(NS, process_id)
+        if ends == "raises":
+            with pytest.raises(Rejected, match="no"):
+                await client.call(NS, process_id, "leave")
+        else:
+            await client.call(NS, process_id, "leave", timeout=20 * SECOND)
+    assert runs == dict.fromkeys(("a", "b"), 2 if ends == "is not saved" else 1)

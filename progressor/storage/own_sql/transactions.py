@@ -30,7 +30,7 @@ from progressor.storage.postgres.server_identity import said_by
 from progressor.storage.postgres.session_setup import BOUNDED_TRANSACTION
 from progressor.storage.postgres.sqlstates import ErrorClass, Unreadable
 from progressor.storage.postgres.virtual_time import Clock
-from progressor.storage.statements import Results, Transaction
+from progressor.storage.statements import STATEMENTS, Results, Transaction
 from progressor.storage.steps.save import save
 from progressor.storage.values import LostLease, Saved, Step
 from progressor.supervision import watched
@@ -52,7 +52,8 @@ _ENDS: Transaction = {"rollback": {}, "commit": {}}
 # next step finds a session as it was opened.
 _RESET = (
     b"CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; "
-    b"SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"
+    b"SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; "
+    + STATEMENTS["step_leftovers"].encode()
 )
 # Milliseconds; the longest time-out of PostgreSQL.
 _LONGEST = 2**31 - 1
@@ -131,6 +132,7 @@ class StepConnection:
         self.session = _StepSession(base, schema=schema, keeps_state=keeps_state)
         self.session.end_speaking()
         self._left_behind: Future[Any] | None = None
+        self._is_clean = True
         self.is_worn = False
         """True if the next step must not have it, nor any that was opened before: as `ends_sessions`."""
 
@@ -139,6 +141,7 @@ class StepConnection:
         """Return whether the next step can have it."""
         return (
             self._left_behind is None
+            and self._is_clean
             and self.session.is_idle
             and self.pgconn.pipeline_status == pq.PipelineStatus.OFF
         )
@@ -162,9 +165,21 @@ class StepConnection:
         self.session.hang_up()
 
     async def reset(self) -> None:
-        """Forget what a handler left in the session; no other client of a pooler's session may feel it."""
-        if self._keeps_state and self.is_idle:
-            await self._base.execute(_RESET)
+        """Forget what a handler left in the session; no other client of a pooler's session may feel it.
+
+        One that cannot forget is closed as it is given back.
+        """
+        if not (self._keeps_state and self.is_idle):
+            return
+        try:
+            found = await self._base.execute(_RESET)
+            while found.nextset():
+                pass
+            row = await found.fetchone()
+            if row is not None and row[0] is not None:
+                await self._base.execute(row[0].encode())
+        except psycopg.Error:
+            self._is_clean = False
 
     async def close(self) -> None:
         thread = self._left_behind
@@ -365,9 +380,9 @@ class StepTransactions(ConnectionPool[StepConnection]):
             except Exception:
                 # Not on a cancellation, which waits for nothing: the connection is closed.
                 await own.roll_back()
+                await connection.reset()
                 raise
             await own.roll_back()
-            with suppress(psycopg.Error):
-                await connection.reset()
+            await connection.reset()
         finally:
             await self.give_back(connection, ended=connection.is_lost or connection.is_worn)
