@@ -25,5 +25,6 @@ class NonRetryable(Exception):
 class StepTransactionError(NonRetryable):
     """A handler with a `connection` ended the transaction of its step, or went on after an error in it.
 
-    The step fails, without retries, and nothing that it did in the transaction is kept.
+    Or it returned amid a pipeline of psycopg. The step fails, without retries, and nothing that it did in
+    the transaction is kept.
     """

@@ -14,7 +14,17 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from progressor import Client, Engine, Namespace, Process, Reject, Rejected, TaskStatus, TraceEntry
+from progressor import (
+    Client,
+    Engine,
+    HandlerFailed,
+    Namespace,
+    Process,
+    Reject,
+    Rejected,
+    TaskStatus,
+    TraceEntry,
+)
 from tests.acceptance.conftest import MakeEngine, Options
 from tests.acceptance.support import timers, until
 from tests.acceptance.test_own_sql import INSERT, Ledger, admin, ledger
@@ -377,3 +387,91 @@ async def test_what_a_handler_leaves_is_forgotten_however_its_step_ends(
         else:
             await client.call(NS, process_id, "leave", timeout=20 * SECOND)
     assert runs == dict.fromkeys(("a", "b"), 2 if ends == "is not saved" else 1)
+
+
+def piping() -> Namespace:
+    """Handlers that leave a pipeline of psycopg open."""
+    namespace, kept = Namespace(NS), []
+
+    @namespace.init
+    async def begin(process: Process[Any]) -> None:
+        pass
+
+    async def pipe(connection: psycopg.AsyncConnection) -> None:
+        pipeline = connection.pipeline()
+        await pipeline.__aenter__()
+        await connection.execute(INSERT)
+        kept.append(pipeline)
+
+    @namespace.call
+    async def leaves(process: Process[Any], *, connection: psycopg.AsyncConnection) -> None:
+        await pipe(connection)
+
+    @namespace.call
+    async def forgets(process: Process[Any], *, connection: psycopg.AsyncConnection) -> None:
+        await pipe(connection)
+        kept.pop()
+
+    @namespace.call
+    async def raises(process: Process[Any], *, connection: psycopg.AsyncConnection) -> None:
+        await pipe(connection)
+        raise ValueError("a fault")
+
+    @namespace.call
+    async def leaves_under_sqlalchemy(process: Process[Any], *, connection: AsyncConnection) -> None:
+        await pipe(cast("Any", (await connection.get_raw_connection()).driver_connection))
+
+    @namespace.call
+    async def sane(process: Process[Any], *, connection: psycopg.AsyncConnection) -> str:
+        async with connection.pipeline():
+            await connection.execute(INSERT)
+        return "saved"
+
+    _piping_in_threads(namespace)
+    return namespace
+
+
+def _piping_in_threads(namespace: Namespace) -> None:
+    kept = []
+
+    def pipe(connection: psycopg.Connection) -> None:
+        pipeline = connection.pipeline()
+        pipeline.__enter__()
+        connection.execute(INSERT)
+        kept.append(pipeline)
+
+    @namespace.call
+    def leaves_blocking(process: Process[Any], *, connection: psycopg.Connection) -> None:
+        pipe(connection)
+
+    @namespace.call
+    def raises_blocking(process: Process[Any], *, connection: psycopg.Connection) -> None:
+        pipe(connection)
+        raise ValueError("a fault")
+
+
+_AMID = "StepTransactionError: the handler returned amid a pipeline"
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("leaves", _AMID),
+        ("forgets", _AMID),
+        ("raises", "ValueError: a fault"),
+        ("leaves_under_sqlalchemy", _AMID),
+        ("leaves_blocking", _AMID),
+        ("raises_blocking", "ValueError: a fault"),
+    ],
+)
+async def test_a_pipeline_that_a_handler_leaves_open_is_its_failure(
+    engine: MakeEngine, ledger: Ledger, function: str, says: str
+) -> None:
+    """It runs once, gets an error that says so, and leaves nothing to the next handler."""
+    client = (await engine(piping(), connection_slots=1)).client
+    await client.start(NS, "p")
+    with pytest.raises(HandlerFailed, match=says):
+        await client.call(NS, "p", function, timeout=10 * SECOND)
+    await client.start(NS, "next")
+    assert await client.call(NS, "next", "sane", timeout=10 * SECOND) == "saved"
+    assert await ledger() == [1]

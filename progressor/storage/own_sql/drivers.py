@@ -40,6 +40,8 @@ class Marked:
     """True once the handler has had it."""
     is_whole: bool = False
     """True once the handler has returned, and all that it did can be committed."""
+    is_piped: bool = False
+    """True if the handler ended amid a pipeline of psycopg."""
 
 
 class _Driver(psycopg.BaseConnection[TupleRow]):
@@ -54,6 +56,19 @@ class _Driver(psycopg.BaseConnection[TupleRow]):
         self._autocommit = True
         self.prepare_threshold = None
         self.stage = Stage.OPENING
+
+    @property
+    def is_piped(self) -> bool:
+        """True while the handler is amid a pipeline, or has left it open."""
+        return self._pipeline is not None
+
+    def _check_pipeline(self) -> None:
+        """Raise StepTransactionError if the handler has left a pipeline open."""
+        if self.is_piped:
+            raise StepTransactionError(
+                "the handler returned amid a pipeline of psycopg, so what it sent may not be done: "
+                "use `with connection.pipeline():`, which ends it"
+            )
 
     def _check_usable(self) -> None:
         if self.stage is Stage.CLOSED:
@@ -124,6 +139,7 @@ class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
         if self.stage is Stage.CLOSED:
             raise _closed()
         self.stage = Stage.CLOSED
+        self._check_pipeline()
         async with self.lock:
             pass
 
@@ -166,6 +182,7 @@ class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
         if self.stage is Stage.CLOSED:
             raise _closed()
         self.stage = Stage.CLOSED
+        self._check_pipeline()
         with self.lock:
             pass
 

@@ -45,6 +45,7 @@ async def _async_scope(
         async with _adapted(driver, wanted, given) as connection:
             yield connection
     finally:
+        given.is_piped = driver.is_piped
         await driver.close()
     checking = AsyncDriver(pgconn)
     try:
@@ -85,6 +86,7 @@ def _blocking_scope(pgconn: pq.abc.PGconn, wanted: WantedConnection, given: Mark
         with _adapted_blocking(driver, wanted, given) as connection:
             yield connection
     finally:
+        given.is_piped = driver.is_piped
         driver.close()
     checking = BlockingDriver(pgconn)
     try:

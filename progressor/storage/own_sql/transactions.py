@@ -150,7 +150,11 @@ class StepConnection:
     def is_open(self) -> bool:
         """Return whether a transaction is open on it that the engine can end."""
         open_ = (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
-        return self._left_behind is None and self.pgconn.transaction_status in open_
+        return (
+            self._left_behind is None
+            and self.pgconn.pipeline_status == pq.PipelineStatus.OFF
+            and self.pgconn.transaction_status in open_
+        )
 
     @property
     def is_lost(self) -> bool:
@@ -232,11 +236,7 @@ class StepTransaction:
         """
         if left_behind is not None:
             await self._connection.abandon(left_behind)
-        elif (
-            self._connection.is_lost
-            and isinstance(outcome, Failure)
-            and _STEP_TIMEOUT not in outcome.error_types
-        ):
+        elif self.is_lost and isinstance(outcome, Failure) and _STEP_TIMEOUT not in outcome.error_types:
             when = "while the handler ran" if self._given.has_begun else "before the handler ran"
             reason = f"the connection was lost {when} ({outcome.error_types[0]})"
             raise StepNotSaved(reason, has_begun=self._given.has_begun)
@@ -248,8 +248,11 @@ class StepTransaction:
 
     @property
     def is_lost(self) -> bool:
-        """True if the server has ended the connection, and with it the transaction."""
-        return self._connection.is_lost
+        """True if the server has ended the connection, and with it the transaction.
+
+        A pipeline that the handler left open is no loss, but its fault.
+        """
+        return self._connection.is_lost and (self._connection.session.is_lost or not self._given.is_piped)
 
     async def roll_back(self) -> None:
         """Roll back what the handler did; a connection that cannot is closed, which does the same."""
