@@ -13,9 +13,10 @@ import hashlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeGuard, TypeVar
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,8 +38,6 @@ from progressor.release import VERSION
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _PART = re.compile(r"[^/]+/\d{4}-\d\d-\d\d/(\d{8}T\d{12}Z)-(\d{8}T\d{12}Z)-[0-9a-f]+\.ndjson\.gz")
 _MANIFEST = ".json"
-
-T = TypeVar("T")
 Found = Counter[str]
 """How many records there are of each process, by its id."""
 
@@ -84,16 +83,19 @@ class Archive:
 
         ArchiveUnavailable if it cannot be written.
         """
-        return await self._in_a_thread(self._keep, namespace, first, last, records)
+        with self.reached(namespace):
+            return await asyncio.to_thread(self._keep, namespace, first, last, records)
 
-    async def _in_a_thread(self, act: Callable[..., T], namespace: str, *args: object) -> T:
+    @contextmanager
+    def reached(self, namespace: str) -> Iterator[None]:
+        """Raise ArchiveUnavailable, without secrets, for what a disk or a driver raises in this block."""
         try:
-            return await asyncio.to_thread(act, namespace, *args)
+            yield
         except ProgressorError:
             raise
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
-            cause = without_secrets(in_one_line(str(error)), self._url)
-            raise ArchiveUnavailable(namespace, cause) from None
+            why = without_secrets(in_one_line(str(error)), self._url)
+            raise ArchiveUnavailable(namespace, why) from None
 
     def _keep(
         self, namespace: str, first: datetime, last: datetime, records: Sequence[TaskRecord | EventRecord]
@@ -118,13 +120,27 @@ class Archive:
         span = "-".join(map(_stamp, (manifest.first, manifest.last)))
         day, number = f"{manifest.made_at:%Y-%m-%d}", secrets.token_hex(4)
         name = f"{manifest.namespace}/{day}/{span}-{number}.ndjson.gz"
+        try:
+            self._write_both(name, manifest, data, lines)
+        except BaseException:
+            # The next try has another name, and nobody would remove what this one has of people.
+            with suppress(Exception):
+                self._discard(name)
+            raise
+        return name
+
+    def _write_both(self, name: str, manifest: Manifest, data: bytes, lines: Sequence[bytes]) -> None:
         self._place.write(name, data)
         if self._lines(name, manifest) != lines:
             raise ArchiveDamaged(name, "it is not what was written")
         self._place.write(name + _MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
         if self._manifest(name) != manifest:
             raise ArchiveDamaged(name, "its manifest is not what was written")
-        return name
+
+    def _discard(self, name: str) -> None:
+        # Without its manifest it is no part any more.
+        self._place.remove(name + _MANIFEST)
+        self._place.remove(name)
 
     def _lines(self, name: str, manifest: Manifest) -> list[bytes]:
         """Return the lines of a part; raise ArchiveDamaged unless it is the one of the manifest."""
@@ -191,9 +207,7 @@ class Archive:
         if facts["tasks"] or facts["events"]:
             both = zip(lines, records, strict=True)
             self._write([line for line, each in both if not _is_of(each, process_ids)], **facts)
-        # Without its manifest it is no part any more.
-        self._place.remove(name + _MANIFEST)
-        self._place.remove(name)
+        self._discard(name)
         return Counter(each.process_id for each in gone)
 
     async def events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
@@ -201,7 +215,8 @@ class Archive:
 
         Raise ArchiveDamaged, and ArchiveUnavailable if it cannot be read.
         """
-        return await self._in_a_thread(self._events, namespace, process_id, born)
+        with self.reached(namespace):
+            return await asyncio.to_thread(self._events, namespace, process_id, born)
 
     def _events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
         found: dict[int, Event] = {}

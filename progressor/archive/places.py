@@ -36,30 +36,30 @@ class FileStore(Protocol):
 
 
 class Directory:
-    """A directory, also of a mounted disk."""
+    """A directory, also of a mounted disk; a relative one is below the working folder of this moment."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root = root.absolute()
 
     def write(self, name: str, data: bytes) -> None:
         path = self._root / name
-        is_new = not self._root.exists()
+        there = next(each for each in (self._root, *self._root.parents) if each.exists())
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = path.with_name(f".{path.name}.part")
+        made = path.with_name(f".{path.name}.part")
         try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
+            made = made.replace(path)
+            for folder in path.parents:
+                sync_folder(folder)
+                if folder == there:
+                    break
         except BaseException:
-            # The next try has another name: a full disk would be filled with parts of files.
-            beside.unlink(missing_ok=True)
+            # The next try has another name: a full disk would be filled with files that nobody reads.
+            made.unlink(missing_ok=True)
             raise
-        for folder in (path.parent, *path.parent.relative_to(self._root).parents):
-            sync_folder(self._root / folder)
-        if is_new:
-            sync_folder(self._root.parent)
 
     def read(self, name: str) -> bytes:
         return (self._root / name).read_bytes()
@@ -71,8 +71,9 @@ class Directory:
 
     def remove(self, name: str) -> None:
         path = self._root / name
-        path.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        if path.parent.exists():
+            path.unlink(missing_ok=True)
+            sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -153,5 +154,20 @@ def place_at(url: str) -> FileStore:
     if not url:
         raise InvalidRequest("archive must be a directory or a URL", field="archive")
     if url.startswith("file://"):
-        return Directory(Path(unquote(urlsplit(url).path)))
-    return ObjectStore(url) if "://" in url else Directory(Path(url))
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            raise InvalidRequest(
+                "archive must have three slashes behind file: file:///srv/archive is a directory of this "
+                "machine",
+                field="archive",
+            )
+        return Directory(Path(unquote(parts.path)))
+    return ObjectStore(url) if "://" in url else Directory(_at_home(url))
+
+
+def _at_home(path: str) -> Path:
+    """Return a path whose ~ is the home of a user; InvalidRequest if nobody knows that home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InvalidRequest(f"archive {path}: {error}", field="archive") from None

@@ -21,7 +21,7 @@ from progressor.cli.options import AsJson, NamespaceName, Yes, confirm, with_set
 from progressor.cli.output import clock, note, print_json, stderr, stdout, warning
 from progressor.cli.tables import Listing
 from progressor.deployment.settings import Settings
-from progressor.errors import ArchiveDamaged, InvalidRequest
+from progressor.errors import ArchiveDamaged, ArchiveUnavailable, InvalidRequest
 from progressor.http.wire.models import plain
 from progressor.texts import number_of, visible
 
@@ -37,11 +37,19 @@ Where = Annotated[
     typer.Option("--archive", metavar="PLACE", show_default=False, help="A directory or a URL."),
 ]
 
+# A part that is damaged, or that the disk or the store does not give or take.
+_UNREAD = (ArchiveDamaged, ArchiveUnavailable, InvalidRequest)
+
 
 def _archive(where: str | None, settings: Settings) -> Archive:
     if where is None and settings.archive is None:
         raise InvalidRequest("name the archive: --archive, or PROGRESSOR_ARCHIVE", field="archive")
     return Archive(where or (settings.archive.get_secret_value() if settings.archive else ""))
+
+
+def _parts(archive: Archive, namespace: str) -> list[tuple[str, Manifest]]:
+    with archive.reached(namespace):
+        return list(archive.parts(namespace))
 
 
 @app.command("list")
@@ -55,7 +63,7 @@ def list_(
 ) -> None:
     """List the parts of a namespace, oldest first: when each was written, and what it has."""
     listing = Listing("part", "written", "tasks", "events", "KiB")
-    for name, manifest in _archive(at, settings).parts(namespace):
+    for name, manifest in _parts(_archive(at, settings), namespace):
         if json:
             print_json({"part": name, **plain(manifest.model_dump())})
             continue
@@ -74,11 +82,12 @@ def verify(namespace: NamespaceName, *, at: Where = None, settings: Settings) ->
     """
     parts = records = damaged = 0
     archive = _archive(at, settings)
-    for name, manifest in archive.parts(namespace):
+    for name, manifest in _parts(archive, namespace):
         parts += 1
         try:
-            records += sum(1 for _ in archive.records(name, manifest))
-        except (ArchiveDamaged, InvalidRequest) as error:
+            with archive.reached(namespace):
+                records += sum(1 for _ in archive.records(name, manifest))
+        except _UNREAD as error:
             damaged += 1
             warning(f"{name}: {error}")
     note(f"{number_of(parts, 'part')} with {number_of(records, 'line')}, {damaged:,} damaged")
@@ -135,7 +144,8 @@ def remove(
     many = sum(map(bool, found.values()))
     records, processes = number_of(found.total(), "record"), number_of(many, "process")
     note(f"{verb}: {records} of {processes}, from {number_of(parts, 'part')}")
-    strays = list(archive.strays(namespace))
+    with archive.reached(namespace):
+        strays = list(archive.strays(namespace))
     for name in strays:
         warning(f"{name} has no manifest and was not read: if no walk is writing it, remove it")
     if damaged:
@@ -151,14 +161,15 @@ def _go_through(
     """Do this with each part; return the records by process, in how many parts, and the damaged parts."""
     found, parts, damaged = Counter[str](), 0, 0
     # All at first: parts that are written meanwhile have none of them.
-    all_parts = list(archive.parts(namespace))
+    all_parts = _parts(archive, namespace)
     console = stderr()
     for name, manifest in track(
         all_parts, "parts", console=console, transient=True, disable=not console.is_terminal
     ):
         try:
-            of_part = act(name, manifest, wanted)
-        except (ArchiveDamaged, InvalidRequest) as error:
+            with archive.reached(namespace):
+                of_part = act(name, manifest, wanted)
+        except _UNREAD as error:
             damaged += 1
             warning(f"{name}: {error}")
         else:

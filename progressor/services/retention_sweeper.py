@@ -40,6 +40,12 @@ class RetentionSweeper(PeriodicService):
         self._rate = rate
         # By namespace.
         self._faults: dict[str, str] = {}
+        self._is_archiving = True
+
+    @property
+    def is_well(self) -> bool:
+        """True unless the archive failed: a round in which its walk is put off shows nothing."""
+        return self._is_archiving
 
     async def run_once(self) -> timedelta | None:
         """Run a round if one is due; return the time until the next one, None for a whole interval."""
@@ -66,9 +72,12 @@ class RetentionSweeper(PeriodicService):
             return None
 
         async def keep(batch: Batch) -> None:
+            self._is_archiving = False
             await archive.keep(batch.namespace, batch.first, batch.last, batch.records)
 
-        return await self._storage.sweep_archived(keep, rate=self._rate)
+        swept = await self._storage.sweep_archived(keep, rate=self._rate)
+        self._is_archiving = self._is_archiving or swept is not None
+        return swept
 
     def _log_fault(self, namespace: str, fault: str | None) -> None:
         """Log what is wrong with the times of a namespace, once for as long as it is the same."""

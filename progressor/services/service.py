@@ -34,6 +34,11 @@ class PeriodicService(ABC):
     async def run_once(self) -> timedelta | None:
         """Run one round; return the time until the next if it should come sooner than the interval."""
 
+    @property
+    def is_well(self) -> bool:
+        """True if the round that has just ended shows that what failed before works again."""
+        return True
+
     def start(self) -> None:
         self._background.keep(self.name, self._run)
 
@@ -49,7 +54,8 @@ class PeriodicService(ABC):
             except ProgressorError as error:
                 self._outage.failed(cause_of(error))
             else:
-                self._outage.worked()
+                if self.is_well:
+                    self._outage.worked()
                 if sooner is not None:
                     pause = min(pause, max(0.0, sooner.total_seconds()))
             await asyncio.sleep(pause)

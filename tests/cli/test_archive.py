@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from progressor.archive.archive import Archive
+from progressor.archive.places import Directory
 from progressor.archive.records import EventRecord
 from tests.cli.conftest import NS, Ended
 
@@ -22,16 +23,13 @@ Ask = Callable[..., Ended]
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """An archive of one part, with two events."""
-    facts: dict[str, Any] = {
-        "namespace": NS,
-        "process_id": "p1",
-        "born": BORN,
-        "task_id": 1,
-        "timestamp": BORN,
-    }
-    events = [EventRecord(**facts, event_id=n, payload=b"1", metadata={}) for n in (1, 2)]
-    asyncio.run(Archive(str(tmp_path)).keep(NS, BORN, BORN, events))
+    asyncio.run(Archive(str(tmp_path)).keep(NS, BORN, BORN, [_event(1), _event(2)]))
     return tmp_path
+
+
+def _event(event_id: int, process_id: str = "p1") -> EventRecord:
+    facts: dict[str, Any] = {"namespace": NS, "born": BORN, "task_id": 1, "timestamp": BORN}
+    return EventRecord(**facts, process_id=process_id, event_id=event_id, payload=b"1", metadata={})
 
 
 def test_parts_are_listed(ask: Ask, place: Path) -> None:
@@ -91,6 +89,35 @@ def test_a_damaged_part_may_have_them_still(ask: Ask, place: Path) -> None:
     Path(f"{part}.json").unlink()
     stray = ask("archive", "remove", NS, "p1", "--archive", str(place), "--yes")
     assert (stray.status, "has no manifest" in " ".join(stray.err.split())) == (0, True)
+
+
+@pytest.mark.parametrize("form", ["{}", "./{}", "file://{}"])
+def test_a_place_is_named_in_any_way(
+    progressor: Ask, place: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Below the working folder too; what is to be kept is written there."""
+    asyncio.run(Archive(str(place)).keep(NS, BORN, BORN, [_event(3), _event(1, "p2")]))
+    monkeypatch.chdir(place.parent)
+    where = form.format(place if form.startswith("file") else place.name)
+    done = progressor("archive", "remove", NS, "p1", "--archive", where, "--yes")
+    assert (done.status, "removed: 3 records of 1 process" in " ".join(done.err.split())) == (0, True)
+    assert progressor("archive", "list", NS, "--archive", where, "--json").json["events"] == 1
+
+
+@pytest.mark.parametrize("command", ["list", "verify", "remove"])
+def test_a_place_that_cannot_be_reached(
+    progressor: Ask, place: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A line says why, and the status is 1; a part that cannot be written anew stays, and the others go."""
+    given = ("p1", "--yes") if command == "remove" else ()
+
+    def fails(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Directory, "remove" if command == "remove" else "names", fails)
+    full = progressor("archive", command, NS, *given, "--archive", str(place))
+    assert (full.status, "No space left on device" in " ".join(full.err.split())) == (1, True)
+    assert len(list(place.rglob("*.gz"))) == 1
 
 
 @pytest.mark.parametrize("text", ["no json", '{"process_id": "p1"}', "[1]", "17"])

@@ -23,7 +23,9 @@ from progressor import (
     HistoryTruncated,
     InvalidRequest,
     Retention,
+    outages,
 )
+from progressor.archive import places
 from progressor.archive.archive import Archive
 from progressor.archive.places import ObjectStore, place_at
 from progressor.archive.records import EventRecord
@@ -50,6 +52,11 @@ def event(event_id: int, process_id: str = "p1", born: datetime = BORN) -> Event
     facts: dict[str, Any] = {"namespace": NS, "task_id": event_id, "timestamp": BORN}
     payload = b'{"n":%d}' % event_id
     return EventRecord(process_id=process_id, born=born, event_id=event_id, payload=payload, **facts)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files below a folder."""
+    return [each for each in folder.rglob("*") if each.is_file()]
 
 
 async def test_a_process_is_removed(place: str) -> None:
@@ -150,7 +157,56 @@ def test_a_full_disk_is_not_filled_further(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OSError, match="No space left"):
         Archive(str(tmp_path))._place.write(f"{NS}/part", b"data")
-    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("written", ["part", "manifest"])
+async def test_a_folder_that_cannot_be_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    """What was written is removed, the part too if its manifest fails: nobody would read or remove it."""
+    archive, synced = Archive(str(tmp_path)), list[Path]()
+
+    def fails(folder: Path) -> None:
+        synced.append(folder)
+        if written == "part" or list(folder.glob("*.json")):
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(places, "sync_folder", fails)
+    with pytest.raises(ArchiveUnavailable, match="Input/output error"):
+        await archive.keep(NS, BORN, BORN, [event(1)])
+    assert synced
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("url", ["kept", "./kept", "deep/er/kept", "../kept", "~/kept"])
+async def test_a_relative_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """It is below the folder in which the archive was opened, or below the home, whatever comes later."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(here)
+    archive = Archive(url)
+    await archive.keep(NS, BORN, BORN, [event(1)])
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    await archive.keep(NS, BORN, BORN, [event(2)])
+    assert [each.event_id for each in await archive.events(NS, "p1", BORN)] == [1, 2]
+    for name, manifest in list(archive.parts(NS)):
+        archive.remove(name, manifest, {"p1"})
+    assert files_in(tmp_path) == []
+    root = tmp_path if url.startswith("~") else here
+    assert (root / url.removeprefix("~/")).is_dir()
+
+
+def test_a_file_url(tmp_path: Path) -> None:
+    """It has three slashes: with two the folder's beginning would be taken for a machine, and be lost."""
+    place_at(f"file://{tmp_path}/a%20b").write("part", b"data")
+    assert (tmp_path / "a b" / "part").read_bytes() == b"data"
+    with pytest.raises(InvalidRequest, match="file:///srv/archive"):
+        place_at("file://srv/archive")
+    with pytest.raises(InvalidRequest, match="home"):
+        place_at("~nobody-has-this-name/archive")
 
 
 @pytest.mark.parametrize(
@@ -283,11 +339,11 @@ async def test_without_the_archive(dsn: str, tmp_path: Path) -> None:
 
 
 async def test_an_archive_that_cannot_be_written(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is deleted, and the log says why."""
+    """Nothing is deleted, and the log says why; it works again only when something was archived."""
     (tmp_path / "file").write_text("")
-    failed = []
+    failed, rounds = list[str](), list[None]()
     run_once = RetentionSweeper.run_once
 
     async def noting(self: RetentionSweeper) -> Any:
@@ -296,18 +352,26 @@ async def test_an_archive_that_cannot_be_written(
         except ArchiveUnavailable as error:
             failed.append(str(error))
             raise
+        finally:
+            # The walk is put off for some minutes, so these have nothing to do.
+            rounds.extend([None] if failed else [])
 
     monkeypatch.setattr(RetentionSweeper, "run_once", noting)
     kept = Retention(events=1, archive=True)
     options: dict[str, Any] = {"zombie_interval": timedelta(seconds=0.1)}
+    monkeypatch.setattr(outages, "_CALM", 0.0)
+    caplog.set_level("INFO", "progressor.service")
     async with Engine(dsn, [meters(retention=kept)], archive=str(tmp_path / "file"), **options) as engine:
         await engine.client.start(NS, "p1")
         await engine.client.call(NS, "p1", "read", 1)
         await engine.client.begin_retention(NS)
 
-        async def has_failed() -> bool:
-            return bool(failed)
+        async def has_gone_on() -> bool:
+            return len(rounds) > 3
 
-        await until(has_failed, bool)
+        await until(has_gone_on, bool)
         assert len((await engine.client.get(NS, "p1")).history) == 2
     assert "Not a directory" in failed[0]
+    assert [each.getMessage().split(" service=")[0] for each in caplog.records] == [
+        "service round failed, going on"
+    ]
