@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated, NamedTuple
 
 import typer
@@ -108,8 +109,8 @@ def remove(
             _show(found, stdout())
     elif process_id is not None:
         confirm(f"Delete {visible(namespace)}/{visible(process_id)} with its whole history?", yes=yes)
-        ask(settings, lambda client: client.remove(namespace, process_id))
-        print_answer(None, f"removed {namespace}/{process_id}", machine=json)
+        receipt = ask(settings, lambda client: _remove_one(client, namespace, process_id))
+        print_answer(receipt._asdict() if json else None, f"removed {namespace}/{process_id}", machine=json)
     else:
         if not yes:
             # Beside the receipts, which may go into a file.
@@ -153,6 +154,14 @@ def _show(found: _Match, console: Console) -> None:
         console.print(visible(f"  {each}"), soft_wrap=True)
     if found.processes > len(found.examples):
         console.print("  …")
+
+
+async def _remove_one(client: Client, namespace: str, process_id: str) -> Removal:
+    """Remove a process; return its receipt, with what it had a moment before."""
+    found = await client.reader.standing(namespace, process_id)
+    await client.remove(namespace, process_id)
+    events = found.last_event_id - found.first_event_id + 1
+    return Removal(namespace, process_id, found.created_at, events, datetime.now(UTC))
 
 
 class _Done(NamedTuple):

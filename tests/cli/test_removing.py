@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,6 +17,30 @@ from progressor.client.results import Removal, RemovalPage
 from tests.cli.conftest import NS, Ended
 
 Ask = Callable[..., Ended]
+
+
+def test_one_has_its_receipt_too(ask: Ask, order: str) -> None:
+    """On a line, as those of many, with the same members: `archive remove --receipt` takes each."""
+    assert ask("put", NS, order, '{"item": "tea"}', "--events", '[{"name": "a"}]').status == 0
+    other = ("--metadata", f"customer={order}")
+    assert ask("put", NS, f"{order}-other", '{"item": "tea"}', *other).status == 0
+    one, many = (ask("remove", NS, *which, "--yes", "--json") for which in ((order,), other))
+    assert (one.status, len(one.out.splitlines())) == (0, 1)
+    assert (one.json["namespace"], one.json["process_id"], one.json["error"]) == (NS, order, None)
+    assert (one.json["events"], one.json.keys()) == (1, many.json.keys())
+    assert one.json["created_at"] < one.json["removed_at"]
+    assert ask("get", NS, order).status == 1
+    again = ask("remove", NS, order, "--yes", "--json")
+    assert (again.status, again.out, json.loads(again.err)["error"]) == (1, "", "ProcessNotFound")
+
+
+def test_the_archive_takes_the_receipt(ask: Ask, order: str, tmp_path: Path) -> None:
+    """Of one process."""
+    assert ask("put", NS, order, '{"item": "tea"}').status == 0
+    receipt = tmp_path / "receipt.ndjson"
+    receipt.write_text(ask("remove", NS, order, "--yes", "--json").out)
+    given = ("--archive", str(tmp_path), "--receipt", str(receipt), "--yes", "--json")
+    assert ask("archive", "remove", NS, *given).json["process_id"] == order
 
 
 class _Remover:
