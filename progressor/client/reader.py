@@ -38,6 +38,7 @@ from progressor.storage import (
     MOST_FAILED,
     MOST_ITEMS,
     ROOM,
+    TaskHold,
     TaskRef,
     TaskRow,
     TraceRange,
@@ -208,6 +209,10 @@ class Reader:
     async def undelivered(self, snapshot: Snapshot, *, limit: int) -> list[UndeliveredMessage]:
         """Return up to `limit` messages that a process has sent and that are not delivered yet."""
         return await self._node.outbox.undelivered(snapshot.process_no, limit=limit)
+
+    async def task_hold(self, task: TaskRef) -> TaskHold | None:
+        """Return what holds a task that has no answer yet; None if its namespace is not known."""
+        return await self._node.storage.task_hold(task)
 
     async def samples(self, namespaces: Sequence[str], *, within: timedelta) -> list[LoadSample]:
         """Return the load of these namespaces together, a sample for each minute of this time up to now."""

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from progressor.storage.admin.archiving import Batch as Batch
     from progressor.storage.admin.bulks import NewBulk as NewBulk, RunningBulks as RunningBulks
     from progressor.storage.admin.monitoring import LiveWorker as LiveWorker
-    from progressor.storage.admin.namespaces import MOST_FAILED as MOST_FAILED, Left as Left
+    from progressor.storage.admin.namespaces import (
+        MOST_FAILED as MOST_FAILED,
+        Left as Left,
+        TaskHold as TaskHold,
+    )
     from progressor.storage.admin.reencoding import (
         Found as Found,
         Renewal as Renewal,
@@ -127,7 +131,7 @@ else:
             "admin.archiving": "Batch",
             "admin.bulks": "NewBulk RunningBulks",
             "admin.monitoring": "LiveWorker",
-            "admin.namespaces": "Left MOST_FAILED",
+            "admin.namespaces": "Left MOST_FAILED TaskHold",
             "admin.retention": "Swept",
             "admin.reencoding": "Found ValueLook Renewal RowKey ValueTable",
             "catalog": "Difference",

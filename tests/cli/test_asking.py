@@ -542,6 +542,21 @@ def test_what_waits_says_for_what(
     assert ask(*asked).status == 0
 
 
+@pytest.mark.parametrize("who", ["itself", "another"])
+def test_a_step_that_runs_long_is_said_to_run(
+    ask: Ask, placed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """On its worker: no worker is missing, whether it is the request's own step or one of its process."""
+    monkeypatch.setattr(patience, "_MOMENT", timedelta(milliseconds=500))
+    wait = ("call", NS, placed, "wait", json.dumps(str(tmp_path / who)), "--timeout", "1")
+    late = ask(*wait)
+    assert (late.status, late.err.startswith("it runs on worker ")) == (75, True)
+    if who == "another":
+        behind = ask("call", NS, placed, "pay", '{"amount": 1}', "--timeout", "1")
+        assert behind.err.startswith("waiting for the step that runs on its process, on worker ")
+    (tmp_path / who).touch()
+
+
 def test_no_answer_in_time_may_be_asked_again(ask: Ask, placed: str, tmp_path: Path) -> None:
     """Status 75; the same key then gets the answer."""
     gate = tmp_path / "gate"

@@ -606,6 +606,7 @@ async def tour(dsn: str) -> None:
     await storage.cancel_stranded(FROM_THE_START)
     await storage.remove(NS, "p9")
     await storage.standstill(TaskRef(NS, 1, 1))
+    await storage.task_hold(TaskRef(NS, 1, 1))
     old = TaskKey(1, 1, 1, "key", b"hash")
     await storage.redo([request("p6", worker_id=None)._replace(redoes=old)])
     await bulks(storage)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from progressor.acts import Act, Deed
 from progressor.model import shown_id
@@ -44,6 +45,21 @@ class Left:
         return not (self.workers or self.processes or self.just_registered)
 
 
+class TaskHold(NamedTuple):
+    """The step that runs on the process of a task, which may be its own, or what the task waits for.
+
+    `held_until`: a time, by the pause between two steps. `group_name`: room in this group, by its limit or
+    its rate. `has_rate`: its namespace, or its group, has one.
+    """
+
+    running_id: int | None
+    worker_id: int | None
+    held_until: datetime | None
+    group_name: str | None
+    group_limit: int | None
+    has_rate: bool
+
+
 class Oversight(Mailboxes, Audited):
     """The operations of operators: rare, and none of them locks a process."""
 
@@ -72,6 +88,12 @@ class Oversight(Mailboxes, Audited):
         params = {"process_no": task.process_no, "task_id": task.task_id, "most": MOST_COUNTED + 1}
         rows = await self._rows("standstill", namespace=task.namespace, **params)
         return Standstill(**rows[0]) if rows else None
+
+    async def task_hold(self, task: TaskRef) -> TaskHold | None:
+        """Return what holds a task that has no answer yet; None if its namespace is not known."""
+        params = {"process_no": task.process_no, "task_id": task.task_id}
+        rows = await self._rows("task_hold", namespace=task.namespace, **params)
+        return TaskHold(**rows[0]) if rows else None
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return the status of all namespaces by name, or of the one of this name."""
