@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
+from progressor.cli.failures import WRONG, report
 from progressor.cli.group import Commands
+from progressor.errors import InvalidRequest
 from progressor.release import VERSION
 
 app = typer.Typer(
@@ -41,7 +45,56 @@ def progressor(
 def main() -> None:
     """Run the command of this OS process's arguments."""
     _open_standard_streams()
-    app(prog_name="progressor")
+    output = _Output(sys.stdout.fileno(), "wb", closefd=False)
+    sys.stdout = _over(output, sys.stdout)
+    try:
+        try:
+            app(prog_name="progressor")
+        finally:
+            with suppress(BrokenPipeError):
+                sys.stdout.flush()
+    except OSError as error:
+        if error is not output.lost:
+            raise
+        _end_without_output(error)
+
+
+class _Output(io.FileIO):
+    """The bytes of stdout; `lost` is the error of the last write that failed, unless nobody reads them."""
+
+    lost: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.lost = error
+            raise
+
+
+def _over(output: _Output, before: TextIO) -> TextIO:
+    """Return a stream of text that writes as `before` does, through `output`."""
+    # As Python does it: with PYTHONUNBUFFERED each write goes straight to the descriptor.
+    is_direct = getattr(before, "write_through", False)
+    return io.TextIOWrapper(
+        output if is_direct else io.BufferedWriter(output),
+        encoding=before.encoding,
+        errors=before.errors,
+        line_buffering=bool(getattr(before, "line_buffering", False)),
+        write_through=is_direct,
+    )
+
+
+def _end_without_output(error: OSError) -> NoReturn:
+    """Print that stdout takes no more, and end with the status of a file that cannot be written."""
+    # Python would write what is left at its end, and print a traceback.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    lost = InvalidRequest(f"stdout cannot be written: {error.strerror}", field="stdout")
+    with suppress(OSError):
+        report(lost, machine="--json" in sys.argv)
+    raise SystemExit(WRONG)
 
 
 def _open_standard_streams() -> None:

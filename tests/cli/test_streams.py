@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import psycopg
 import pytest
 
 from progressor.client.sync import SyncClient
@@ -35,6 +38,46 @@ def test_children_serve(dsn: str) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("status", "--json"),
+        ("search", "--json"),
+        ("export", "till"),
+        ("get", "till", "t1"),
+        ("remove", "till", "t1", "--yes", "--json"),
+        ("migrate", "--sql"),
+        ("--help",),
+        ("--version",),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_full_disk_behind_stdout(dsn: str, command: tuple[str, ...], unbuffered: str) -> None:
+    """Is an error as any other: a line, and the status of a file that cannot be written."""
+    with SyncClient(dsn) as client, psycopg.connect(dsn) as connection:
+        connection.execute("INSERT INTO progressor.namespaces (name, options) VALUES ('till', '{}')")
+        connection.commit()
+        client.put("till", "t1", state=None)
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "progressor", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(PROGRESSOR_DATABASE_URL=dsn, PYTHONUNBUFFERED=unbuffered),
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
+    says = "stdout cannot be written: No space left on device"
+    assert (ended.returncode, ended.stderr.count(says)) == (2, 1), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "ignored" not in ended.stderr
+    if "--json" in command:
+        assert json.loads(ended.stderr.splitlines()[-1])["error"] == "InvalidRequest"
 
 
 @pytest.mark.parametrize("descriptor", [0, 1, 2])
