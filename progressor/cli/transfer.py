@@ -73,16 +73,19 @@ def export(
         raise typer.BadParameter("name the file: --output", param_hint="--resume")
     if process_id is not None and (metadata is not None or status is not None):
         raise typer.BadParameter("it is for many processes: leave out PROCESS_ID", param_hint="--metadata")
-    wanted = {
+    wanted: dict[str, Any] = {
         "process_id": process_id,
         "metadata": read_filter(metadata, "--metadata"),
         "status": status,
     }
 
     async def write(client: Client) -> int:
+        # What is refused leaves no file, which the corrected command would have to go on in.
+        is_begun = resume and output is not None and output.exists()
+        first = None if is_begun else await client.export_processes(namespace, **wanted)
         with _sink(output, resume, namespace, wanted) as (file, begin), progress("exported") as shown:
             many = begin.processes
-            async for page in _pages(client, namespace, wanted, begin.cursor):
+            async for page in _pages(client, namespace, wanted, begin.cursor, first):
                 _write_page(file, page)
                 many += len(page.processes)
                 shown(many)
@@ -94,14 +97,17 @@ def export(
 
 
 async def _pages(
-    client: Client, namespace: str, wanted: dict[str, Any], cursor: str | None
+    client: Client, namespace: str, wanted: dict[str, Any], cursor: str | None, first: ExportPage | None
 ) -> AsyncIterator[ExportPage]:
+    page = first
     while True:
-        page = await client.export_processes(namespace, cursor=cursor, **wanted)
+        if page is None:
+            page = await client.export_processes(namespace, cursor=cursor, **wanted)
         yield page
         cursor = page.cursor
         if cursor is None:
             return
+        page = None
 
 
 def _write_page(file: IO[bytes], page: ExportPage) -> None:

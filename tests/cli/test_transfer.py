@@ -226,6 +226,19 @@ def test_files_that_were_put_together(ask: Ask, order: str, three: list[str], tm
     assert ask("import", str(together), "--json").json == {"imported": 0, "taken": 3}
 
 
+@pytest.mark.parametrize("wrong", [("shop.nowhere",), (NS, "nobody"), (NS, "--status", "gone")])
+def test_an_export_that_is_refused_writes_nothing(
+    ask: Ask, order: str, three: list[str], tmp_path: Path, wrong: tuple[str, ...]
+) -> None:
+    """Neither a file, in which the corrected command would have to go on, nor a head on stdout."""
+    file = tmp_path / "export.ndjson"
+    for more in ((), ("--resume",)):
+        refused = ask("export", *wrong, "--output", str(file), *more)
+        assert (refused.status in (1, 2), file.exists()) == (True, False)
+    assert ask("export", *wrong).out == ""
+    assert exported(ask, order, file).status == 0
+
+
 def test_a_bad_file_says_where(ask: Ask, order: str, three: list[str], tmp_path: Path) -> None:
     """The line, what is wrong with it, and how many were imported before it."""
     file = tmp_path / "bad.ndjson"
