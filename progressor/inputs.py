@@ -225,11 +225,20 @@ def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(get_close_matches(name, list(islice(known, _MOST_COMPARED)), n=_MOST_COMPARED))
 
 
-def names_like(name: str, known: Iterable[str]) -> str:
-    """List the known names for an error's text, the nearest first, then others; "none" without any."""
+def all_names_like(name: str, known: Iterable[str]) -> str:
+    """List all names that there are ever, for an error's text, the nearest first."""
+    return ", ".join(_nearest_first(name, known))
+
+
+def _nearest_first(name: str, known: Iterable[str]) -> list[str]:
     names = sorted(known)
     alike = nearest_names(name, names)
-    shown = [*alike, *(each for each in names if each not in alike)]
+    return [*alike, *(each for each in names if each not in alike)]
+
+
+def names_like(name: str, known: Iterable[str]) -> str:
+    """List known names for an error's text, ten at most, the nearest first; "none" without any."""
+    shown = _nearest_first(name, known)
     more = f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""
     return ", ".join(shown[:_MOST_SHOWN]) + more or "none"
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from progressor.errors import InvalidRequest
-from progressor.inputs import MAX_ID_LENGTH, names_like
+from progressor.inputs import MAX_ID_LENGTH, all_names_like
 
 MOST_PATTERNS = 100
 PATTERN_OF_NAMES = r"^[A-Za-z0-9*][A-Za-z0-9_.*-]*$"
@@ -130,7 +130,7 @@ def check_scopes(field: str, names: Iterable[str]) -> frozenset[Scope]:
         elif name in tuple(Scope):
             found.add(Scope(name))
         else:
-            known = names_like(str(name), ("all", *Scope))
+            known = all_names_like(str(name), ("all", *Scope))
             raise InvalidRequest(f"{field} must be some of {known}, not {name!r:.80}", field=field)
     if not found:
         raise InvalidRequest(f"{field} must name at least one scope", field=field)

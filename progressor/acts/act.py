@@ -16,9 +16,9 @@ from progressor.inputs import (
     FIRE_TIMER,
     SET_TIMER,
     UNSET_TIMER,
+    all_names_like,
     check_namespace,
     check_text,
-    names_like,
 )
 from progressor.model import TaskType
 
@@ -171,5 +171,5 @@ def check_filter(namespace: str | None, process_id: str | None, verb: str | None
     if process_id is not None:
         check_text("process_id", process_id)
     if verb is not None and verb not in tuple(AuditVerb):
-        known = names_like(str(verb), AuditVerb)
+        known = all_names_like(str(verb), AuditVerb)
         raise InvalidRequest(f"verb must be one of {known}, not {verb!r:.80}", field="verb")

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from progressor.config import RetryPolicy
 from progressor.errors import InvalidRequest
 from progressor.handlers.step_connection import wanted_connection
-from progressor.inputs import check_count, check_text, names_like
+from progressor.inputs import all_names_like, check_count, check_text
 from progressor.model import FEED_KINDS, FeedKind, WantedConnection
 from progressor.rights import check_patterns
 
@@ -97,7 +97,9 @@ class Projection:
         """
         (pattern,) = check_patterns("namespace", [namespace])
         if kind not in FEED_KINDS:
-            raise InvalidRequest(f"kind must be one of {names_like(str(kind), FEED_KINDS)}", field="kind")
+            raise InvalidRequest(
+                f"kind must be one of {all_names_like(str(kind), FEED_KINDS)}", field="kind"
+            )
         if name is not None and kind != "event":
             raise InvalidRequest(f"{kind} has no name: leave it out", field="name")
         named = None if name is None else check_text("name", name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -34,6 +35,7 @@ from progressor.errors import InvalidRequest
 from progressor.timers import SetTimer
 
 _MANY = "Many processes"
+_OF_MANY = ("--detail-like", "--handler", "--simple", "--redo", "--rate", "--watch")
 CallName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The call's name.")]
 
 
@@ -204,8 +206,8 @@ def repair(
         how = {"simple": simple, "redo": redo, "idempotency_key": idempotency_key, **pace}
         bulk.begin(settings, of_namespace, given, wanted, how, watch=watch, machine=json)
         return
-    of_many = any(wanted.values()) or simple or redo or rate is not None or watch
-    _refuse(not of_many, "for many processes, say of which namespace")
+    given_of_many = (detail_like, handler, simple, redo, rate is not None, watch)
+    _refuse_of_many(given_of_many, is_one=process_id is not None)
     if namespace is None or process_id is None:
         raise typer.BadParameter(
             "give NAMESPACE and PROCESS_ID for one process, or --namespace for all that match"
@@ -312,6 +314,19 @@ def put(
 def _refuse(is_right: bool, text: str) -> None:
     if not is_right:
         raise typer.BadParameter(text, param_hint="--namespace")
+
+
+def _refuse_of_many(given: Sequence[object], *, is_one: bool) -> None:
+    """Raise BadParameter for options that belong to --namespace, with the command for one process."""
+    options = [option for option, value in zip(_OF_MANY, given, strict=True) if value]
+    if not options:
+        return
+    text = f"{', '.join(options)} must stand beside --namespace: it is for all processes that match"
+    if is_one and "--simple" in options:
+        text += "; of one process it is `progressor simple-repair NAMESPACE PROCESS_ID`"
+    elif is_one and "--redo" in options:
+        text += "; of one process `progressor redo NAMESPACE PROCESS_ID TASK` comes after its repair"
+    raise typer.BadParameter(text, param_hint=options[0])
 
 
 def _common(idempotency_key: str | None, context: str | None, timeout: str | None) -> dict[str, Any]:

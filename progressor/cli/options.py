@@ -14,7 +14,7 @@ import typer
 from progressor.acts import acting
 from progressor.cli.output import warning
 from progressor.deployment.link import is_child
-from progressor.deployment.settings import Settings, unknown_variables
+from progressor.deployment.settings import Settings, unknown_variables, variable_of
 from progressor.errors import InvalidRequest
 
 MACHINE = "progressor.machine"
@@ -239,10 +239,11 @@ def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], 
             if name not in {each.name for each in own}
         ]
         settable = {*shared, *(each.name for each in own if each.name in Settings.model_fields)} - {_REASON}
+        typed = {each.name: _typed(each) for each in (*own, *more) if each.name in settable}
 
         @functools.wraps(function)
         def command(**given: Any) -> None:
-            settings = read_settings(**{name: given.pop(name) for name in settable})
+            settings = read_settings(typed, **{name: given.pop(name) for name in settable})
             reason = given.get(_REASON)
             if _REASON in given and _REASON not in signature.parameters:
                 del given[_REASON]
@@ -256,15 +257,29 @@ def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], 
     return decorate
 
 
-def read_settings(**given: Any) -> Settings:
-    """Read the settings: the environment, and over it the options that were given."""
+def _typed(option: inspect.Parameter) -> str:
+    """Return an option as it is typed: --processes."""
+    declared: Sequence[str] = getattr(option.annotation.__metadata__[0], "param_decls", None) or ()
+    names = [each.partition("/")[0] for each in declared if each.startswith("--")]
+    return names[0] if names else f"--{option.name.replace('_', '-')}"
+
+
+def read_settings(typed: Mapping[str, str] | None = None, /, **given: Any) -> Settings:
+    """Read the settings: the environment, and over it the options that were given.
+
+    BadParameter names an option as it is `typed`, where that was given, and else the variable.
+    """
     # A child has the variables of its supervisor, which has warned of them.
     for name, nearest in () if is_child() else unknown_variables():
         warning(f"{name} is no setting" + (f": did you mean {nearest}?" if nearest else ""))
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except InvalidRequest as error:
-        raise typer.BadParameter(str(error)) from None
+        field = error.field or ""
+        if given.get(field) is None or typed is None:
+            raise typer.BadParameter(str(error)) from None
+        says = str(error).removeprefix(f"{variable_of(field)}: ")
+        raise typer.BadParameter(says, param_hint=typed[field]) from None
 
 
 def given_on_command_line(context: typer.Context, names: Sequence[str]) -> list[str]:

@@ -18,6 +18,7 @@ from progressor.cli.output import clock, note, print_answer, print_json, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing, print_found
 from progressor.cli.values import read_duration
+from progressor.client.tokens import LONGEST
 from progressor.deployment.settings import Settings
 from progressor.rights import Scope, Token
 from progressor.texts import visible
@@ -123,7 +124,13 @@ def revoke(
 def _read_lifetime(text: str) -> timedelta | None:
     if text == "never":
         return None
-    return read_duration(text, "--expires")
+    lifetime = read_duration(text, "--expires")
+    if lifetime is None or not timedelta() < lifetime <= LONGEST:
+        raise typer.BadParameter(
+            f"it must be more than nothing and at most {LONGEST.days} days, or never",
+            param_hint="--expires",
+        )
+    return lifetime
 
 
 def _plain(token: Token) -> dict[str, Any]:

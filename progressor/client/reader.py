@@ -22,6 +22,7 @@ from progressor.handlers.process import Process
 from progressor.inputs import (
     LAST_ID,
     HistoryRange,
+    all_names_like,
     check_bulk_filter,
     check_count,
     check_moment,
@@ -29,7 +30,6 @@ from progressor.inputs import (
     check_since,
     check_text,
     check_timer_filter,
-    names_like,
 )
 from progressor.model import Event, Metadata, ProcessStatus, Snapshot
 from progressor.monitoring import Failed, LoadSample
@@ -305,7 +305,7 @@ class Reader:
         if namespace is not None:
             check_namespace(namespace)
         if status is not None and status not in tuple(ProcessStatus):
-            known = names_like(str(status), ProcessStatus)
+            known = all_names_like(str(status), ProcessStatus)
             raise InvalidRequest(f"status must be one of {known}, not {status!r:.80}", field="status")
         check_count("limit", limit, least=1, most=MOST_ITEMS)
         since = None if created_after is None else check_moment("created_after", created_after)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import faults
-from progressor.inputs import names_like
+from progressor.inputs import all_names_like
 from progressor.model import FeedKind
 
 _TYPES: Mapping[str, str] = {
@@ -71,7 +71,7 @@ def _sink(name: str, table: object, environment: Mapping[str, str]) -> Configure
         raise InvalidRequest(f"{where} must be a table with a type", field=where)
     kind = table["type"]
     if kind not in _TYPES:
-        raise InvalidRequest(f"{where}.type must be {names_like(kind, _TYPES)}", field=f"{where}.type")
+        raise InvalidRequest(f"{where}.type must be {all_names_like(kind, _TYPES)}", field=f"{where}.type")
     resolved = _resolved(table, where, environment)
     common = {key: value for key, value in resolved.items() if key in ForwardedTo.model_fields}
     own = {key: value for key, value in resolved.items() if key not in ForwardedTo.model_fields}

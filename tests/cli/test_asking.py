@@ -14,8 +14,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from progressor.acts import AuditVerb
 from progressor.cli import demo, options, patience
 from progressor.deployment.settings import Settings
+from progressor.rights import Scope
 from tests.cli.conftest import DEADLINE_SECONDS, NS, Ended, Running, run
 
 Ask = Callable[..., Ended]
@@ -515,6 +517,37 @@ def test_a_wrong_setting_is_a_usage_error(progressor: Ask) -> None:
     wrong = progressor("search", PROGRESSOR_PATIENCE="ages", COLUMNS="200")
     assert wrong.status == 2
     assert "PROGRESSOR_PATIENCE: Input should be a duration" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("worker", "planner", "--processes", "-1"), "--processes: Input should be greater than"),
+        (("worker", "planner", "--concurrency", "0"), "--concurrency: Input should be greater than"),
+        (("worker", "planner", "--max-steps", "0"), "--max-steps: Input should be greater than"),
+        (("scanner", "--metrics-port", "99999"), "--metrics-port: Input should be less than"),
+        (("search", "--log-level", "loud"), "--log-level: Input should be"),
+        (("search", "--database-schema", "No!"), "--database-schema: must be"),
+        (("api", "--concurrency", "0"), "--concurrency: Input should be greater than"),
+        (("token", "create", "a", "--scope", "all", "-n", "*", "--expires", "0"), "--expires: it must be"),
+        (("token", "create", "a", "--scope", "all", "-n", "*", "--expires=-1"), "days, or never"),
+    ],
+)
+def test_an_option_is_named_as_it_was_typed(progressor: Ask, args: tuple[str, ...], says: str) -> None:
+    """Where it sets what a variable sets too; that of the variable is named by the variable."""
+    wrong = progressor(*args, COLUMNS="200")
+    assert (wrong.status, says in wrong.err, "PROGRESSOR_" in wrong.err) == (2, True, False), wrong.err
+    at_home = progressor("worker", "planner", COLUMNS="200", PROGRESSOR_PROCESSES="-1")
+    assert (at_home.status, "PROGRESSOR_PROCESSES: Input should be" in at_home.err) == (2, True)
+
+
+def test_all_names_are_listed_where_there_are_no_others(ask: Ask) -> None:
+    """Of scopes, and of the verbs of the audit: who mistypes one learns all of them."""
+    scopes = ask("token", "create", "a", "--scope", "process:read", "-n", "*")
+    verbs = ask("audit", "--verb", "paus")
+    for wrong, known in ((scopes, Scope), (verbs, AuditVerb)):
+        assert (wrong.status, [each for each in known if each not in wrong.err]) == (2, [])
+        assert "more" not in wrong.err
 
 
 def test_unknown_namespace(ask: Ask) -> None:

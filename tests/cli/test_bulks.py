@@ -79,6 +79,11 @@ def test_stopping_one(broken: str) -> None:
     assert "there is no bulk 2; `progressor bulks` lists" in run(broken, "stop-bulk", "2", status=1)
 
 
+def unfolded(text: str) -> str:
+    """An error without the frame that a narrow terminal folds it in."""
+    return " ".join(text.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+
+
 def test_one_that_redoes(broken: str) -> None:
     """It is shown as such; for one process there is a command of its own."""
     made = json.loads(run(broken, "repair", "-n", NS, "--simple", "--redo", "--json"))
@@ -86,7 +91,14 @@ def test_one_that_redoes(broken: str) -> None:
     shown = run(broken, "bulk", "1")
     assert "without a handler, with redo" in shown
     assert "redone" in shown
-    assert "say of which namespace" in run(broken, "repair", NS, "p0", "--redo", status=2)
+    for option, says in (("--simple", "progressor simple-repair"), ("--redo", "progressor redo")):
+        refused = unfolded(run(broken, "repair", NS, "p0", option, status=2))
+        assert f"{option} must stand beside --namespace" in refused
+        assert says in refused
+    assert "--rate must stand beside" in unfolded(
+        run(broken, "repair", NS, "p0", "--rate", "1/s", status=2)
+    )
+    assert "--watch must stand beside" in unfolded(run(broken, "repair", "--watch", status=2))
 
 
 class Looks:

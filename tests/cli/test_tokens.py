@@ -54,7 +54,7 @@ def test_machines_get_one_object(progressor: Command, dsn: str) -> None:
     ("more", "says"),
     [
         (("--expires", "soon"), "--expires"),
-        (("--expires", "0d"), "lifetime must be"),
+        (("--expires", "0d"), "it must be more than nothing"),
         (("--scope", "root"), "scopes must be some of "),
         (("-n", "b l"), "namespaces must be names"),
     ],

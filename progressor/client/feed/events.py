@@ -13,7 +13,7 @@ from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.feed.positions import position_of
 from progressor.client.results import FeedEvent
 from progressor.errors import InvalidRequest, NamespaceNotFound
-from progressor.inputs import check_text, names_like
+from progressor.inputs import all_names_like, check_text
 from progressor.model import FEED_KINDS, FEED_LETTERS, Event
 from progressor.rights import check_patterns, fitting
 from progressor.storage import FeedEntry, FeedFilter
@@ -100,7 +100,7 @@ def _letters_of(kinds: Iterable[str]) -> list[str]:
     letters = {str(kind): letter for kind, letter in _LETTERS.items()}
     for kind in chosen:
         if kind not in letters:
-            known = names_like(str(kind), FEED_KINDS)
+            known = all_names_like(str(kind), FEED_KINDS)
             raise InvalidRequest(f"kinds must be some of {known}, not {kind!r:.80}", field="kinds")
     if not chosen:
         raise InvalidRequest("kinds must name one at least", field="kinds")
