@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -137,14 +137,25 @@ def backfill_schedule(
     settings: Settings,
 ) -> None:
     """Send the times of the past in a range, in their order; none that was sent before is sent again."""
-    begin = read_moment(since, "SINCE")
-    if begin is None:
-        raise AssertionError("a text is given")
-    span = Span(since=begin, until=read_moment(until, "UNTIL"))
+    span = _read_span(since, until)
     sent = _Call(namespace, name, "backfill", span, idempotency_key)
     times = [datetime.fromisoformat(each) for each in _ask(settings, sent, timeout, machine=json)]
     done = f"the schedule {visible(name)} of {namespace} sends {len(times)} times, one after the other"
     print_answer(times if json else None, done, machine=json)
+
+
+def _read_span(since: str, until: str | None) -> Span:
+    """Return the range of a backfill; BadParameter if no time can be in it."""
+    begin, end = read_moment(since, "SINCE"), read_moment(until, "UNTIL")
+    if begin is None:
+        raise AssertionError("a text is given")
+    if end is not None and end <= begin:
+        raise typer.BadParameter("it must be later than SINCE", param_hint="UNTIL")
+    if begin >= datetime.now(UTC):
+        raise typer.BadParameter(
+            "it must be in the past: a backfill sends nothing else", param_hint="SINCE"
+        )
+    return Span(since=begin, until=end)
 
 
 class _Call(NamedTuple):

@@ -155,6 +155,14 @@ def test_what_is_wrong(ask: Ask) -> None:
     assert json.loads(refused.err)["error"] == "ScheduleNotFound"
     refused = ask("schedules", "pause", NS, "n" * 300)
     assert (refused.status, "NAMESPACE/NAME must have 1 to 256 characters" in refused.err) == (2, True)
-    assert ask("schedules", "backfill", NS, "yearly", "yesterday").status == 2
+    for span, says in (
+        (("yesterday",), "SINCE: it must be a time"),
+        (("2022-01-01T00:00Z", "2021-01-01T00:00Z"), "UNTIL: it must be later than SINCE"),
+        (("2022-01-01T00:00Z", "2022-01-01T00:00Z"), "UNTIL: it must be later than SINCE"),
+        (("2100-01-01T00:00Z",), "SINCE: it must be in the past"),
+        (("2100-01-01T00:00Z", "2101-01-01T00:00Z"), "SINCE: it must be in the past"),
+    ):
+        wrong = ask("schedules", "backfill", NS, "yearly", *span, COLUMNS="200")
+        assert (wrong.status, says in wrong.err) == (2, True), wrong.err
     refused = ask("schedules", "pause", NS, "yearly", "--timeout", "0")
     assert (refused.status, "--timeout must be" in refused.err) == (2, True)
