@@ -29,7 +29,7 @@ from progressor.cli.patience import ask_patiently
 from progressor.cli.question import ask
 from progressor.cli.spelling import spelled
 from progressor.cli.statuses import status_option
-from progressor.cli.values import read_duration, read_json, read_moment, read_object
+from progressor.cli.values import read_delay, read_duration, read_json, read_moment, read_object
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.timers import SetTimer
@@ -346,7 +346,7 @@ def _timer(at: str | None, after: str | None) -> SetTimer | None:
         return None
     if at is not None and after is not None:
         raise typer.BadParameter("give one of --timer-at and --timer-after", param_hint="--timer-at")
-    moment, delay = read_moment(at, "--timer-at"), read_duration(after, "--timer-after")
+    moment, delay = read_moment(at, "--timer-at"), read_delay(after, "--timer-after")
     try:
         return SetTimer(at=moment, after=delay)
     except InvalidRequest as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import datetime, time, timedelta
+from datetime import time, timedelta
 from typing import Annotated, Any, cast
 
 import typer
@@ -20,11 +20,13 @@ from progressor.cli.options import (
 )
 from progressor.cli.output import print_answer
 from progressor.cli.question import ask
-from progressor.cli.values import read_duration, read_moment
+from progressor.cli.values import read_delay, read_duration, read_moment
 from progressor.deployment.settings import Settings
 from progressor.texts import visible
 from progressor.timers import SetTimer
 from progressor.timers.recurrence import CatchUp, Drift
+
+_UTC = "UTC"
 
 TimerName = Annotated[
     str, typer.Argument(help="Name of the timer; without it the timer that has none.", show_default=False)
@@ -52,7 +54,10 @@ def set_timer(
             help='Recur: a period (P1D), a cron rule ("0 9 1 * *") or an RRULE that counts from --at.',
         ),
     ] = None,
-    tz: Annotated[str, typer.Option("--tz", help="Time zone of --every and --between.")] = "UTC",
+    tz: Annotated[
+        str | None,
+        typer.Option("--tz", help="Time zone of a rule of --every, and of --between.", show_default="UTC"),
+    ] = None,
     drift: Annotated[
         str, typer.Option("--drift", help="fixed, or after: a period counts from the end of each step.")
     ] = "fixed",
@@ -81,18 +86,23 @@ def set_timer(
     """
     if (at is not None and after is not None) or (at, after, every) == (None, None, None):
         raise typer.BadParameter("give one of --at, --after and --every", param_hint="--at")
-    moment = read_moment(at, "--at")
+    moment, rule = read_moment(at, "--at"), None if every is None else _every(every, tz or _UTC, at)
+    if tz is not None and between is None and not isinstance(rule, Cron | RRule):
+        raise typer.BadParameter(
+            "it is the time zone of --between, or of a calendar rule of --every: give one",
+            param_hint="--tz",
+        )
     given = SetTimer(
         at=moment,
-        after=read_duration(after, "--after"),
+        after=read_delay(after, "--after"),
         remove=remove,
         name=timer,
-        every=None if every is None else _every(every, tz, moment),
+        every=rule,
         drift=cast("Drift", drift),
         catch_up=cast("CatchUp", catch_up),
         within=read_duration(within, "--within"),
         jitter=read_duration(jitter, "--jitter"),
-        between=None if between is None else _between(between, tz),
+        between=None if between is None else _between(between, tz or _UTC),
     )
     common = _common(idempotency_key, timeout)
     members = {each.name: getattr(given, each.name) for each in fields(given)}
@@ -142,9 +152,10 @@ def _common(idempotency_key: str | None, timeout: str | None) -> dict[str, Any]:
     return {"idempotency_key": idempotency_key, "timeout": read_duration(timeout, "--timeout")}
 
 
-def _every(text: str, tz: str, start: datetime | None) -> timedelta | Rule:
+def _every(text: str, tz: str, at: str | None) -> timedelta | Rule:
     """Return the period or the rule that a text states; InvalidRequest or BadParameter if it is none."""
     if "FREQ=" in text.upper():
+        start = read_moment(at, "--at")
         if start is None:
             raise typer.BadParameter("an RRULE counts from --at: give it", param_hint="--every")
         return RRule(text, start, tz=tz)

@@ -110,6 +110,16 @@ def read_duration(text: str | None, hint: str) -> timedelta | None:
         ) from None
 
 
+def read_delay(text: str | None, hint: str) -> timedelta | None:
+    """Return a duration as `read_duration` does; BadParameter if it is negative."""
+    delay = read_duration(text, hint)
+    if delay is not None and delay < timedelta():
+        raise typer.BadParameter(
+            "it must be 0 or more: a time of the past is given as one", param_hint=hint
+        )
+    return delay
+
+
 def read_since(text: str | None) -> datetime | timedelta | None:
     """Return the time, or the duration before now, of `--since`; BadParameter if it is neither."""
     if text is None:

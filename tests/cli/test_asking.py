@@ -219,6 +219,10 @@ def test_timers_that_recur(ask: Ask, placed: str, given: list[str], due: str, ru
         (["--after", "5", "--between", "8 to 9"], "two times"),
         (["--after", "5", "--between", "08:00-09:00", "--tz", "Mars"], "no time zone 'Mars'"),
         (["--after", "5", "--within", "5"], "need --every"),
+        (["--after", "3600", "--tz", "Nowhere/X"], "it is the time zone of --between"),
+        (["--every", "P1D", "--tz", "Europe/Berlin"], "it is the time zone of --between"),
+        (["--after=-5"], "it must be 0 or more"),
+        (["--after=-PT5S", "--remove"], "it must be 0 or more"),
     ],
 )
 def test_rules_that_are_none(ask: Ask, placed: str, wrong: list[str], said: str) -> None:
@@ -409,6 +413,7 @@ def test_errors_for_people_are_one_line(ask: Ask, placed: str) -> None:
         (("start", NS, "p", "--timeout", "soon"), "must be a duration"),
         (("put", NS, "p", "--events", "{}"), "must be a JSON list"),
         (("put", NS, "p", "--timer-at", "x"), "must be a time in ISO 8601"),
+        (("put", NS, "p", "--timer-after=-5"), "--timer-after: it must be 0 or more"),
         (("put", NS, "p", "--timer-at", "2030-01-01", "--timer-after", "1"), "give one of"),
         (("search", "--status", "happy"), "'happy' is not one of"),
         (("call", NS, "p"), "Missing argument"),
