@@ -142,8 +142,8 @@ def estimate(
 def run(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -> None:
     """Delete now what the namespace keeps no longer, and wait until it is done.
 
-    This command does the work, or helps with it, at PROGRESSOR_RETENTION_RATE. Ctrl-C leaves the rest to
-    the zombie collectors.
+    This command does the work, or helps with it, at PROGRESSOR_RETENTION_RATE; a walk into an archive needs
+    PROGRESSOR_ARCHIVE, here or at a zombie collector. Ctrl-C leaves the rest to the zombie collectors.
     """
 
     async def walk(dsn: str) -> KnownRetention:
@@ -153,7 +153,8 @@ def run(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -
             await client.begin_retention(namespace)
         options |= {"retention_rate": settings.retention_rate}
         async with Standalone(dsn, retention_sweeper_apart, **options) as service:
-            return await _until_ended(service.client, namespace, quiet=json)
+            has_archive = settings.archive is not None
+            return await _until_ended(service.client, namespace, quiet=json, has_archive=has_archive)
 
     try:
         with as_operator(settings), existing_database(settings) as found:
@@ -164,13 +165,18 @@ def run(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -
     _print(ended, machine=json)
 
 
-async def _until_ended(client: Client, namespace: str, *, quiet: bool) -> KnownRetention:
-    console = stderr()
+async def _until_ended(client: Client, namespace: str, *, quiet: bool, has_archive: bool) -> KnownRetention:
+    """Return the retention once its walk has ended; print at once for whom it waits, if not for us."""
+    console, is_told = stderr(), has_archive
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
             known = await client.retention(namespace)
             if known.ended_at is not None or known.retention.is_for_ever:
                 return known
+            waits_for = known.waits_for(datetime.now(UTC)) if known.archive and not is_told else None
+            if waits_for is not None:
+                is_told = True
+                note(f"the walk waits for {waits_for}, and this command has none: Ctrl-C leaves it waiting")
             if console.is_terminal and not quiet:
                 live.update(_view(known), refresh=True)
             await asyncio.sleep(_LOOKS)

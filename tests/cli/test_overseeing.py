@@ -161,6 +161,19 @@ def test_a_retention_that_cannot_be_read(progressor: Ask, dsn: str, tables: Tabl
     assert known["tasks"] is None
 
 
+@pytest.mark.parametrize("how", [(), ("--json",)], ids=["people", "machines"])
+def test_a_walk_into_an_archive_that_nobody_has(
+    progressor: Ask, dsn: str, tables: Tables, spawn: Callable[..., Running], how: tuple[str, ...]
+) -> None:
+    """The command that waits for one says for whom, at once."""
+    tables.set_namespace()
+    kept = ("retention", "set", NS, "--events", "1", "--archive", "--yes")
+    assert progressor(*kept, PROGRESSOR_DATABASE_URL=dsn).status == 0
+    waiting = spawn("retention", "run", NS, *how, PROGRESSOR_DATABASE_URL=dsn)
+    waiting.wait_for("the walk waits for a zombie collector that has an archive (PROGRESSOR_ARCHIVE)")
+    assert waiting.end_by(signal.SIGINT) == 130
+
+
 def test_retention(ask: Ask, order: str) -> None:
     """Times are estimated, set, shown and taken back; a walk is made while one waits."""
     assert ask("start", NS, order, '{"item": "tea"}').status == 0
