@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from progressor.config import Retention
-from progressor.errors import SchemaMismatch, StorageUnavailable
+from progressor.errors import NamespaceNotFound, SchemaMismatch, StorageUnavailable
 from progressor.messages.message import Message
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
@@ -718,6 +718,10 @@ def test_damage(scene: str, tables: Tables, name: str) -> None:
         of_the_feed = expected == {"feed_dense"}
         assert place != NO_NAME or of_the_feed or "there is no process " in finding.found
     for namespace in (NS, OTHER):
+        if not tables.execute("SELECT name FROM namespaces WHERE name = %s", namespace):
+            with pytest.raises(NamespaceNotFound):
+                examine(scene, namespace=namespace)
+            continue
         seen = expected if place[0] == namespace else expected & GUARDS
         assert broken(scene, namespace=namespace) == seen
 

@@ -107,9 +107,9 @@ def run(
             _bound(connection, ends_at)
             # All rows of a cursor are wanted, so the planner must not prefer a fast first row.
             connection.execute("SET LOCAL cursor_tuple_fraction = 1")
-            _check_namespace(connection, params["namespace"], schema)
             different = [str(each) for each in differences_in(connection, schema) if not each.is_tuning]
             params = {**params, "differences": different}
+            _check_namespace(connection, params.get("namespace"), schema)
             for check in checks:
                 _bound(connection, ends_at)
                 yield _looked_at(connection, check._replace(sql=in_schema(check.sql, schema)), params, most)
