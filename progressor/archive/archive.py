@@ -38,6 +38,7 @@ from progressor.release import VERSION
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _PART = re.compile(r"[^/]+/\d{4}-\d\d-\d\d/(\d{8}T\d{12}Z)-(\d{8}T\d{12}Z)-[0-9a-f]+\.ndjson\.gz")
 _MANIFEST = ".json"
+
 Found = Counter[str]
 """How many records there are of each process, by its id."""
 

@@ -19,7 +19,7 @@ from progressor.inputs import new_lease
 from progressor.loggers import Logger
 from progressor.model import TaskType
 from progressor.storage.params import Columns, request_columns
-from progressor.storage.postgres.arrays import bigints, microseconds
+from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.retry import one_or_one_of
 from progressor.storage.postgres.server_identity import said_by
@@ -266,7 +266,9 @@ class Outbox(Transactions):
         if not left:
             return set()
         delays = [None if delay is None else microseconds(delay) for _, delay in left]
-        params = {**_key_columns([row for row, _ in left]), "delay": bigints(delays), "now": now}
+        rows = [row for row, _ in left]
+        keys = {**_key_columns(rows), "idempotency_key": texts([row["idempotency_key"] for row in rows])}
+        params = {**keys, "delay": bigints(delays), "now": now}
         settled = await self._transact(
             "settle_messages", {"settle_messages": params}, patience=self._patience
         )

@@ -510,6 +510,26 @@ async def test_a_start_by_a_call_and_a_notice_by_a_timer(
     assert received(tables, "c") == [("init", None, b"1"), ("notify", "post", b"1")]
 
 
+async def test_a_stranger_of_the_same_numbers(
+    storage: Storage, outbox: Outbox, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A promoted server may draw them again: only the message that was refused is ended."""
+    await start(storage, "a")
+    await send(storage, notice("nobody"))
+    settle = outbox._left
+
+    async def settled(*args: Any) -> Any:
+        tables.execute("UPDATE outbox SET idempotency_key = 'another'")
+        return await settle(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox, "_left", settled)
+        assert (await outbox.deliver(now=T0)).refused == ()
+    assert waiting(tables) == [("nobody", "post", 0)]
+    assert [each.reason for each in (await outbox.deliver(now=T0)).refused] == ["not_found"]
+    assert waiting(tables) == []
+
+
 async def test_large_messages_travel_apart(storage: Storage, outbox: Outbox, tables: Tables) -> None:
     """A flight takes no more bytes than fit, and one message at least."""
     await start(storage, "a")

@@ -1,6 +1,7 @@
 -- The first message that is due and that nobody holds, without its values: they are what cannot be read.
 SELECT
     o.process_no, o.task_id, o.n, o.namespace, o.process_id, o.name, o.attempts,
+    o.idempotency_key,
     NULL AS sender_namespace, NULL AS sender_id
 FROM progressor.outbox AS o
 WHERE
