@@ -23,6 +23,7 @@ from progressor.cli.statuses import status_option
 from progressor.cli.values import read_filter
 from progressor.client.client import Client
 from progressor.client.results import Removal
+from progressor.client.transfers.removing import receipt_of
 from progressor.deployment.settings import Settings
 from progressor.model import Metadata
 from progressor.texts import number_of, visible
@@ -160,8 +161,7 @@ async def _remove_one(client: Client, namespace: str, process_id: str) -> Remova
     """Remove a process; return its receipt, with what it had a moment before."""
     found = await client.reader.standing(namespace, process_id)
     await client.remove(namespace, process_id)
-    events = found.last_event_id - found.first_event_id + 1
-    return Removal(namespace, process_id, found.created_at, events, datetime.now(UTC))
+    return receipt_of(found, removed_at=datetime.now(UTC))
 
 
 class _Done(NamedTuple):

@@ -78,7 +78,7 @@ class Removing:
             states=False,
         )
         if dry_run:
-            return RemovalPage([_receipt(each) for each in found], following)
+            return RemovalPage([receipt_of(each) for each in found], following)
         return RemovalPage(await self._removals(found), following)
 
     async def _removals(self, found: list[Snapshot]) -> list[Removal]:
@@ -95,7 +95,7 @@ class Removing:
             for process, end in zip(some, ends, strict=True):
                 match end:
                     case StorageUnavailable():
-                        receipts.append(_receipt(process, error=str(end)))
+                        receipts.append(receipt_of(process, error=str(end)))
                     case BaseException():
                         raise end
                     case Removal():
@@ -105,7 +105,7 @@ class Removing:
                 if not any(each.removed_at for each in receipts):
                     raise failures[0]
                 untried = found[place + _AT_ONCE :]
-                return receipts + [_receipt(each, error=str(failures[0])) for each in untried]
+                return receipts + [receipt_of(each, error=str(failures[0])) for each in untried]
         return receipts
 
     async def _removal(self, process: Snapshot) -> Removal | None:
@@ -114,9 +114,9 @@ class Removing:
             if not await self._remove(process.namespace, process.process_id, process.life):
                 return None
         except InvalidRequest as error:
-            return _receipt(process, error=str(error))
+            return receipt_of(process, error=str(error))
         clock = self._node.clock
-        return _receipt(process, removed_at=datetime.now(UTC) if clock is None else clock())
+        return receipt_of(process, removed_at=datetime.now(UTC) if clock is None else clock())
 
     async def _remove(self, namespace: str, process_id: str, life: Life | None) -> bool:
         """Remove a process, this life of it or the one that there is; return whether there was one."""
@@ -131,6 +131,9 @@ class Removing:
         return removed.existed
 
 
-def _receipt(process: Snapshot, *, removed_at: datetime | None = None, error: str | None = None) -> Removal:
+def receipt_of(
+    process: Snapshot, *, removed_at: datetime | None = None, error: str | None = None
+) -> Removal:
+    """Return the receipt of a process as it was found; without `removed_at` it is not removed."""
     events = process.last_event_id - process.first_event_id + 1
     return Removal(process.namespace, process.process_id, process.created_at, events, removed_at, error)
