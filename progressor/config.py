@@ -351,7 +351,8 @@ class EngineOptions(ConnectionOptions):
     concurrency: int = Field(default=MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE)
     """The most steps of each namespace at once in a worker, even if the Namespace allows more."""
     fuse: Literal["learned", "always", "never"] = "learned"
-    """The requests of this process that are accepted, run and saved in one transaction, if they can be.
+    """The requests and timers that this process accepts or claims, runs and saves in one transaction, if
+    they can be.
 
     `learned`: those of functions that were seen to compute briefly and to wait for nothing; `always`: all
     but those of functions with `fused=False`; `never`: none.

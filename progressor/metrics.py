@@ -147,7 +147,7 @@ REMOVED_STEPS = Counter(
 RETRIES = Counter("progressor_retries", "Failed timers put back to be tried again", (_NAMESPACE,))
 FUSED = Counter(
     "progressor_fused",
-    "Requests that were accepted or claimed, run and saved in one transaction",
+    "Requests and timers that were accepted or claimed, run and saved in one transaction",
     (_NAMESPACE, "task_type"),
 )
 FUSED_BARRED = Counter(

@@ -121,16 +121,19 @@ class Decorators(Generic[StateT]):
     def timeout(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
     @overload
     def timeout(
-        self, timer: str = ..., /, *, history: _History = ...
+        self, timer: str = ..., /, *, history: _History = ..., fused: bool | None = None
     ) -> Callable[[_Served[StateT, P, T]], _Served[StateT, P, T]]: ...
-    def timeout(self, function: Any = None, /, *, history: _History = _INHERIT) -> Any:
+    def timeout(
+        self, function: Any = None, /, *, history: _History = _INHERIT, fused: bool | None = None
+    ) -> Any:
         """Serve timers with `(process)`: those of a name, or all that no other function serves.
 
         `@ns.timeout("dunning")` serves the timer of that name, `@ns.timeout` the one without a name and, as
-        fallback, those whose names have no function. `history` and InvalidRequest as for `init`.
+        fallback, those whose names have no function. `history`, `fused` and InvalidRequest as for `init`.
         """
         timer, function = (function, None) if isinstance(function, str) else (None, function)
-        return self._decorate(TaskType.TIMEOUT, function, names_around(), name=timer, history=history)
+        around = names_around()
+        return self._decorate(TaskType.TIMEOUT, function, around, name=timer, history=history, fused=fused)
 
     @overload
     def repair(self, function: _Served[StateT, P, T], /) -> _Served[StateT, P, T]: ...
@@ -225,8 +228,8 @@ class Decorators(Generic[StateT]):
         label = getattr(target, "__name__", None) or type(target).__name__
         takes_args = task_type is not TaskType.TIMEOUT
         self.loads_history = self.loads_history or isinstance(history, HistoryRange)
-        # Steps of other types are never fused.
-        profile = HandlerProfile(stated=fused) if task_type in (TaskType.INIT, TaskType.CALL) else None
+        # A repair is never fused.
+        profile = None if task_type is TaskType.REPAIR else HandlerProfile(stated=fused)
         function = Function(
             target,
             name=label,

@@ -168,11 +168,11 @@ class Namespace(Decorators[StateT]):
         It cannot without a function, with a history, which must be loaded first, or with a limit, which
         claims hold.
         """
-        if self.is_limited:
+        if self.is_limited or task_type is TaskType.REMOVE:
             return None
         if self._handler is not None:
             return self._profile if self.options.history is None else None
-        function = None if task_type.is_timer else self.find(task_type, name)
+        function = self.find(task_type, name)
         return None if function is None or function.history is not None else function.profile
 
     def history_for(self, task: Task) -> HistoryRange | None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         by_process as by_process,
     )
     from progressor.storage.heartbeats import Beats as Beats
-    from progressor.storage.notifications import KINDS as KINDS, Kind as Kind, Signals as Signals
+    from progressor.storage.notifications import Signals as Signals
     from progressor.storage.operations import Storage as Storage
     from progressor.storage.outbox import (
         Delivery as Delivery,
@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from progressor.storage.steps.fused_claim import FusedClaim as FusedClaim
     from progressor.storage.steps.zombies import FROM_THE_START as FROM_THE_START
     from progressor.storage.values import (
+        KINDS as KINDS,
         ROOM as ROOM,
         Beat as Beat,
         Claimed as Claimed,
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
         Finished as Finished,
         Gone as Gone,
         Import as Import,
+        Kind as Kind,
         LostLease as LostLease,
         NotPrepared as NotPrepared,
         Postpone as Postpone,
@@ -142,7 +144,7 @@ else:
             ),
             "group_commit": "Batcher Conflict batch_requests batch_steps by_key by_process",
             "heartbeats": "Beats",
-            "notifications": "KINDS Kind Signals",
+            "notifications": "Signals",
             "operations": "Storage",
             "outbox": "Delivery Outbox UndeliveredMessage WakesBehind wakes_nobody",
             "own_sql.transactions": "StepNotSaved StepTransaction StepTransactions",
@@ -162,8 +164,9 @@ else:
             "steps.fused_claim": "FusedClaim",
             "steps.zombies": "FROM_THE_START",
             "values": (
-                "Beat Claimed Continue Duplicate Evidence Finished Gone Import LostLease NotPrepared "
-                "Postpone Prepared ROOM Reason Request Saved Step TaskKey TaskOutcome TaskRef Zombie"
+                "Beat Claimed Continue Duplicate Evidence Finished Gone Import KINDS Kind LostLease "
+                "NotPrepared Postpone Prepared ROOM Reason Request Saved Step TaskKey "
+                "TaskOutcome TaskRef Zombie"
             ),
         },
     )

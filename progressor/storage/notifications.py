@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Literal
 
 import psycopg
 
@@ -31,13 +30,11 @@ from progressor.storage.params import hint_columns
 from progressor.storage.postgres.ear import Ear, listening_at
 from progressor.storage.postgres.pipeline import Hints
 from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.values import Kind
 from progressor.supervision import Background, watched
 
 log = Logger("progressor.signals")
 
-Kind = Literal["calls", "timers"]
-# Calls go before timers.
-KINDS: tuple[Kind, ...] = ("calls", "timers")
 # NOTIFY carries less than 8,000 bytes.
 _MOST_IDS = 300
 # Seconds without a notification: after which a sign is sent; after which the listener is opened again.

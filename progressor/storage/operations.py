@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from progressor import metrics
 from progressor.acts import Act, Deed
@@ -38,7 +38,6 @@ from progressor.storage.params import (
     request_columns,
     task_key_columns,
 )
-from progressor.storage.postgres.arrays import texts
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.retry import always, one_of, one_or_one_of
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
@@ -46,7 +45,7 @@ from progressor.storage.rows import grouped, is_gone, outcomes_of, prepared_of, 
 from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
 from progressor.storage.steps.claims import accepted
 from progressor.storage.steps.fused import CALLS, INITS, FusedFlight
-from progressor.storage.steps.held import HeldTasks
+from progressor.storage.steps.held import Claiming, HeldTasks
 from progressor.storage.steps.save import save
 from progressor.storage.steps.zombies import (
     BurialRound,
@@ -229,46 +228,13 @@ class Storage(
         results = await self._until_done("saved", {"lock": params, "saved": params})
         return outcomes_of([step], results)[0]
 
-    async def search_calls(
-        self,
-        namespace: str,
-        limit: int,
-        *,
-        worker_id: int,
-        lease: int,
-        room: int = ROOM,
-        left: Sequence[str] = (),
-        rates: Rates = NO_RATES,
-        now: datetime | None = None,
-        tried: bool = False,
-    ) -> list[Claimed]:
-        """Claim the oldest waiting requests, but for functions that are `left`; `room` is in bytes.
+    async def search_calls(self, namespace: str, limit: int, **how: Unpack[Claiming]) -> list[Claimed]:
+        """Claim the oldest waiting requests."""
+        return await self.search("calls", namespace, limit, **how)
 
-        `tried`: an earlier claim under this lease may have been committed.
-        """
-        params = {"worker_id": worker_id, "lease": lease, "now": now, "left": texts(left)}
-        params |= rate_params(rates)
-        verb = "search_served_calls" if left else "search_calls"
-        about = {**params, "namespace": namespace, "limit": limit}
-        return await self._claim(verb, about, room, tried=tried)
-
-    async def search_timers(
-        self,
-        namespace: str,
-        limit: int,
-        *,
-        worker_id: int,
-        lease: int,
-        room: int = ROOM,
-        left: Sequence[str] = (),
-        rates: Rates = NO_RATES,
-        now: datetime | None = None,
-    ) -> list[Claimed]:
-        """Claim timers that are due, earliest first, but for those that are `left`; `room` is in bytes."""
-        params = {"worker_id": worker_id, "lease": lease, "now": now, "left": texts(left)}
-        params |= rate_params(rates)
-        verb = "search_served_timers" if left else "search_timers"
-        return await self._claim(verb, {**params, "namespace": namespace, "limit": limit}, room)
+    async def search_timers(self, namespace: str, limit: int, **how: Unpack[Claiming]) -> list[Claimed]:
+        """Claim timers that are due, earliest first."""
+        return await self.search("timers", namespace, limit, **how)
 
     async def next_task(self, process_no: int) -> int | None:
         """Return the first request in a mailbox, if it can be claimed; its claim checks that again."""

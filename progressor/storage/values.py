@@ -34,6 +34,10 @@ from progressor.trace_context import carried
 # Bytes of values that are read at once: claimed tasks, answers, states. One alone may be larger.
 ROOM = 64 << 20
 
+Kind = Literal["calls", "timers"]
+# Calls go before timers.
+KINDS: tuple[Kind, ...] = ("calls", "timers")
+
 
 def rejection_json(rejection: Rejection) -> bytes:
     """Return a rejection as JSON."""

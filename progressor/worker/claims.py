@@ -27,6 +27,7 @@ _MOST_RELEASED = 1000
 # A pool that rests because of a rate rests so long at least, if the burst bears that: at a high rate it
 # claims several at once.
 _REST = timedelta(milliseconds=10)
+SCANNING = {"calls": metrics.CALLS_SCANNING, "timers": metrics.TIMERS_SCANNING}
 
 
 class Claims:
@@ -56,9 +57,10 @@ class Claims:
         self._last: Kind = "timers"
         self._groups_first = False
 
-    @property
-    def are_plain(self) -> bool:
-        """Return whether no limit concerns the claims, and no function is left to others."""
+    async def begin(self, kind: Kind) -> bool:
+        """Begin a claim; return whether no limit concerns it, and no function is left to others."""
+        if kind == "timers":
+            await self._release()
         return not (self.in_groups or self._rates.any or self._foreign.left())
 
     def look(self) -> None:
@@ -84,8 +86,6 @@ class Claims:
     async def search(self, kind: Kind, limit: int, room: int) -> list[Claimed]:
         """Claim tasks of a kind; `room` is in bytes."""
         began, left = time.monotonic(), self._foreign.left()
-        if kind == "timers":
-            await self._release()
         # A claim in groups leaves nothing to others: while there are such functions, it is left to others.
         asks_groups = kind == "calls" and self.in_groups and not left
         found: list[Claimed] = []
@@ -100,17 +100,16 @@ class Claims:
             self._last = kind
         if self._rates.all is not None and len(found) < limit:
             await self._note_rest(kind, self._rates.all)
-        histogram = metrics.CALLS_SCANNING if kind == "calls" else metrics.TIMERS_SCANNING
-        metrics.took(histogram, began, self._name)
+        metrics.took(SCANNING[kind], began, self._name)
         return found
 
     async def _add(
         self, found: list[Claimed], kind: Kind, limit: int, room: int, left: Sequence[str]
     ) -> None:
         """Claim tasks that wait in no group."""
-        search = self._storage.search_calls if kind == "calls" else self._storage.search_timers
         try:
-            more = await search(
+            more = await self._storage.search(
+                kind,
                 self._name,
                 limit - len(found),
                 worker_id=self._worker_id,

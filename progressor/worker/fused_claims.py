@@ -19,7 +19,19 @@ from progressor.handlers.handler_profile import Fuse, HandlerProfile
 from progressor.handlers.namespace import Namespace
 from progressor.inputs import new_lease
 from progressor.model import Task
-from progressor.storage import Claimed, Doubtful, FusedClaim, Hints, LostLease, Saved, Step, Storage
+from progressor.storage import (
+    KINDS,
+    Claimed,
+    Doubtful,
+    FusedClaim,
+    Hints,
+    Kind,
+    LostLease,
+    Saved,
+    Step,
+    Storage,
+)
+from progressor.worker.claims import SCANNING
 from progressor.worker.slot import Reservation
 from progressor.worker.started_step import MOST_TOGETHER, StartedStep, bar_slow, log_again
 from progressor.worker.worker import Worker
@@ -52,14 +64,14 @@ class FusedClaims:
         self._pool = pool
         self._fuse: Fuse = fuse
         self._hints = hints
-        self.pays = fuse == "always"
-        """True if most of what was claimed last could have run so."""
+        self.pays = dict.fromkeys(KINDS, fuse == "always")
+        """For each kind whether most of what was claimed last could have run so."""
 
-    def note(self, held: Sequence[Claimed]) -> None:
-        """Learn from what was claimed whether the next claim is to be fused."""
+    def note(self, kind: Kind, held: Sequence[Claimed]) -> None:
+        """Learn from what was claimed whether the next claim of this kind is to be fused."""
         if held:
             ready = sum(self._computes(each.task) is not None for each in held)
-            self.pays = ready * 2 > len(held)
+            self.pays[kind] = ready * 2 > len(held)
 
     def _profile_of(self, task: Task) -> HandlerProfile | None:
         return self._namespace.profile_of(task.task_type, task.name)
@@ -71,16 +83,17 @@ class FusedClaims:
         profile = self._profile_of(task)
         return None if profile is None else profile.computes(self._fuse)
 
-    async def claim(self, slots: Reservation, room: int) -> bool:
-        """Claim requests and run them; return whether more may wait."""
+    async def claim(self, kind: Kind, slots: Reservation, room: int) -> bool:
+        """Claim tasks of a kind and run them; return whether more may wait."""
         limit, lease = min(slots.left, _MOST), new_lease()
         flight = _ClaimedSteps(self._worker, self._pool, slots)
         try:
-            claim, saved = await self._fly(flight, limit, lease)
+            claim, saved = await self._fly(flight, kind, limit, lease)
         except (Doubtful, InvalidRequest):
             # InvalidRequest: PostgreSQL refuses one of the results. Saved alone, it breaks its process.
             bar_slow(flight.begun.values(), flight.seconds, self._profile_of)
-            held = await self._storage.search_calls(
+            held = await self._storage.search(
+                kind,
                 self._namespace.name,
                 limit,
                 worker_id=self._pool.worker_id,
@@ -97,17 +110,17 @@ class FusedClaims:
             held += claim.held
         finally:
             flight.give_up()
-        self.note(held)
+        self.note(kind, held)
         return len(held) == limit
 
     async def _fly(
-        self, flight: _ClaimedSteps, limit: int, lease: int
-    ) -> tuple[FusedClaim, list[Saved | LostLease]]:
+        self, flight: _ClaimedSteps, kind: Kind, limit: int, lease: int
+    ) -> tuple[FusedClaim, list[Saved | LostLease | None]]:
         """Carry one transaction; return it with the outcomes of the steps that it saved."""
         name, began = self._namespace.name, time.monotonic()
-        claiming = self._storage.fused_claim(name, limit, worker_id=self._pool.worker_id, lease=lease)
+        claiming = self._storage.fused_claim(name, kind, limit, worker_id=self._pool.worker_id, lease=lease)
         async with claiming as claim:
-            metrics.took(metrics.CALLS_SCANNING, began, name)
+            metrics.took(SCANNING[kind], began, name)
             await flight.begin(claim.held, self._computes)
             steps = list(flight.steps.values())
             return claim, await claim.commit(steps, self._hints(steps))
@@ -151,9 +164,11 @@ class _ClaimedSteps:
             if step.ends_alone and (size <= _MOST_BYTES or not self.steps):
                 self.steps[number] = step
 
-    def land(self, held: Sequence[Claimed], saved: Sequence[Saved | LostLease]) -> None:
+    def land(self, held: Sequence[Claimed], saved: Sequence[Saved | LostLease | None]) -> None:
         """Go on after the commit: the slot of a step that is over is free, unless a task follows."""
         for (number, step), outcome in zip(self.steps.items(), saved, strict=True):
+            if outcome is None:
+                continue
             started = self.begun.pop(number)
             result = self._worker.saved_with_claim(step, outcome, since=self._decided_at)
             if self._pool.go_on_after(started, result):

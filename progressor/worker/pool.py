@@ -353,12 +353,12 @@ class Pool:
 
     async def _claim(self, kind: Kind, slots: Reservation, room: int) -> bool:
         """Claim tasks and run them; return whether more may wait."""
-        if kind == "calls" and self._fused.pays and self._claims.are_plain:
-            return await self._fused.claim(slots, room)
+        is_plain = await self._claims.begin(kind)
+        if is_plain and self._fused.pays[kind]:
+            return await self._fused.claim(kind, slots, room)
         found = await self._claims.search(kind, slots.left, room)
         more = len(found) == slots.left or sum(held.size for held in found) >= room
-        if kind == "calls":
-            self._fused.note(found)
+        self._fused.note(kind, found)
         for held in found:
             slots.take()
             self.run(held)

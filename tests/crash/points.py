@@ -43,6 +43,12 @@ RECURRING = [
     *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
     *(f"perform:{phase}" for phase in ("before", "after")),
 ]
+# And of one that runs in the transaction that claims it.
+RECURRING_FUSED = [
+    *(f"search_timers:{phase}" for phase in ("before", "sent", "after")),
+    *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
+    *(f"{place}:{phase}" for place in ("begin", "decided", "go_on_after") for phase in ("before", "after")),
+]
 # And where it runs calls in the transactions that claim them: deposits that end at once,
 FUSING_AT_ONCE = [
     *(

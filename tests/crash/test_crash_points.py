@@ -153,8 +153,14 @@ async def test_a_worker_dies_between_claim_and_commit(known: str, role: str, poi
             await check(known)
 
 
-@pytest.mark.parametrize("point", points.RECURRING)
-async def test_a_worker_dies_in_the_step_of_a_recurring_timer(dsn: str, point: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "point"),
+    [
+        *(("worker", point) for point in points.RECURRING),
+        *(("fusing worker, at once", point) for point in points.RECURRING_FUSED),
+    ],
+)
+async def test_a_worker_dies_in_the_step_of_a_recurring_timer(dsn: str, role: str, point: str) -> None:
     """Each nominal time is run, and none twice: the step that fires arms the next in its commit."""
     async with Engine(dsn, [account()], **OPTIONS):
         pass
@@ -162,8 +168,10 @@ async def test_a_worker_dies_in_the_step_of_a_recurring_timer(dsn: str, point: s
     async with Client(dsn, **CLIENT_OPTIONS) as client:
         timer = SetTimer(every=HOUR, at=since, catch_up="all")
         await client.put(NAMESPACE, TIMER, state=state, action=timer)
-        # All six run one after the other in one slot: the third is in the midst of them.
-        await die("worker", point, dsn, nth=1 if point.startswith("search_timers") else 3)
+        # All six run one after the other in one slot: the third is in the midst of them. Only the first is
+        # claimed.
+        is_claim = role != "worker" or point.startswith("search_timers")
+        await die(role, point, dsn, nth=1 if is_claim else 3)
         async with Engine(dsn, [account()], **OPTIONS), asyncio.timeout(30):
             while (found := await client.get(NAMESPACE, TIMER)).last_event_id < 6:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

@@ -44,11 +44,8 @@ class Groups:
     def left(self) -> tuple[str, ...]:
         return self._left
 
-    async def search_calls(self, *_: Any, **__: Any) -> list[Task]:
-        return list(self.calls)
-
-    async def search_timers(self, *_: Any, **__: Any) -> list[Task]:
-        return []
+    async def search(self, kind: Kind, *_: Any, **__: Any) -> list[Task]:
+        return list(self.calls) if kind == "calls" else []
 
     async def next_task(self, _process_no: int) -> None:
         return None
@@ -247,13 +244,13 @@ async def test_what_is_held_is_looked_for(limited: bool) -> None:
     case = Case({}, limited=limited)
     case.storage.is_held = True
     for _ in range(2):
-        await case.claims.search("timers", 9, 100)
+        await case.claims.begin("timers")
     case.storage.is_held = False
     for _ in range(3):
-        await case.claims.search("timers", 9, 100)
+        await case.claims.begin("timers")
     assert case.storage.releases == (5 if limited else 3)
     case.claims.look()
-    await case.claims.search("timers", 9, 100)
+    await case.claims.begin("timers")
     assert case.storage.releases == (6 if limited else 4)
 
 
@@ -296,14 +293,13 @@ class RatedGroups(Groups):
         self.admits -= taken
         return taken
 
-    async def search_calls(self, _namespace: str, limit: int, **_: Any) -> list[Task]:
-        taken = self._taken(min(limit, self.requests))
-        self.requests -= taken
-        return [Task(0, 1)] * taken
-
-    async def search_timers(self, _namespace: str, limit: int, **_: Any) -> list[Task]:
-        taken = self._taken(min(limit, self.timers))
-        self.timers -= taken
+    async def search(self, kind: Kind, _namespace: str, limit: int, **_: Any) -> list[Task]:
+        waiting = self.requests if kind == "calls" else self.timers
+        taken = self._taken(min(limit, waiting))
+        if kind == "calls":
+            self.requests -= taken
+        else:
+            self.timers -= taken
         return [Task(0, 1)] * taken
 
     def _rested(self, look: GroupsWithRoom) -> GroupsWithRoom:

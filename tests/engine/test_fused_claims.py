@@ -40,7 +40,7 @@ class Case:
 
 @pytest.fixture
 def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
-    return Commits(monkeypatch, "save_result")
+    return Commits(monkeypatch, "save_")
 
 
 @pytest.fixture

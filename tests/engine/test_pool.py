@@ -229,15 +229,15 @@ async def test_a_failing_claim_gives_its_slots_back(
     """When a claim fails, for whatever reason, its slots are free again and the next one works."""
     steps.gate.set()
     await inits(storage, 1)
-    claim, failures = storage.search_calls, [1]
+    claim, failures = storage.search, [1]
 
-    async def search_calls(*args: Any, **kwargs: Any) -> list[Claimed]:
+    async def search(*args: Any, **kwargs: Any) -> list[Claimed]:
         if failures:
             failures.pop()
             raise KeyError("a defect")
         return await claim(*args, **kwargs)
 
-    monkeypatch.setattr(storage, "search_calls", search_calls)
+    monkeypatch.setattr(storage, "search", search)
     pool = make(2)
     await eventually(lambda: not failures, "it failed")
     await eventually(lambda: pool.free == 2, "slots are back")

@@ -39,6 +39,8 @@ ELSEWHERE = [
     ("lock", "save_result_timeless", "notify"),
     ("replies",),
 ]
+FUSED_TIMER = [("begin", "one_claim", "search_timers"), ("save_lite", "commit")]
+TIMER = [("one_claim", "search_timers"), ("lock", "save_lite")]
 
 
 @pytest.fixture
@@ -72,6 +74,14 @@ async def engine(
     async def add(process: Process[Any]) -> int:
         process.state += 1
         return int(process.state)
+
+    @ns.call
+    async def fire_soon(process: Process[Any]) -> None:
+        process.set_timer(after=timedelta(milliseconds=1))
+
+    @ns.timeout
+    async def fire(process: Process[Any]) -> None:
+        process.state += 1
 
     options: dict[str, Any] = {"scan_interval": HOUR, "zombie_collector": False, "scanner": False}
     async with Engine(dsn, [ns], fuse=request.param, **options, **RARE) as engine:
@@ -110,3 +120,23 @@ async def test_a_call_of_another_process(
     async with Client(dsn, **RARE) as client:
         await client.call(NS, "p1", "add")
         assert await _call(client, messages) == [expected] * CALLS
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"), [("learned", FUSED_TIMER), ("never", TIMER)], indirect=["engine"]
+)
+async def test_a_timer(
+    engine: Engine, messages: list[tuple[str, ...]], expected: list[tuple[str, ...]]
+) -> None:
+    """One transaction of two round trips, or two of one each."""
+    found: list[list[tuple[str, ...]]] = []
+    for count in range(2, CALLS + 4):
+        before = engine.performed
+        await engine.client.call(NS, "p1", "fire_soon")
+        messages.clear()
+        await eventually(lambda before=before: engine.performed == before + 2, "it fires")  # type: ignore[misc]
+        await eventually(lambda: engine.pools[NS].is_idle, "nothing is under way")
+        found.append([each for each in messages if each != ("one_claim", "search_calls")])
+        assert (await engine.client.get(NS, "p1")).state == count
+    # The first shows that the function waits for nothing, the claim of the second that fusing pays.
+    assert found[2:] == [expected] * CALLS

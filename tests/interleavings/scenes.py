@@ -17,7 +17,7 @@ from progressor.storage.admin.bulks import NewBulk
 from progressor.storage.admin.reencoding import Renewal, RowKey, ValueLook, ValueTable
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.transactions import Doubtful
-from progressor.storage.values import Claimed, Finished, Import, NotPrepared, TaskRef
+from progressor.storage.values import Claimed, Finished, Import, Kind, NotPrepared, TaskRef
 from progressor.timers import SetTimer, keeping
 from progressor.timers.recurrence import Occurrence, Recurrence
 from tests.interleavings.stepping import Side
@@ -561,16 +561,20 @@ async def _drop(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.drop_leftovers(now=late)
 
 
-async def _fused_claim(storage: Storage, scene: Scene, side: int) -> Any:
+def _fused_claim(kind: Kind) -> Callable[[Storage, Scene, int], Awaitable[Any]]:
     """A claim and the ends of its steps, in one transaction, with a boundary in between."""
-    async with storage.fused_claim(NS, 9, worker_id=side, lease=side * 1000, now=LATER) as claim:
-        steps = [held(each).step(resume(events=events(1))) for each in claim.held]
-        return await claim.commit(steps, None)
+
+    async def run(storage: Storage, scene: Scene, side: int) -> Any:
+        async with storage.fused_claim(NS, kind, 9, worker_id=side, lease=side * 1000, now=LATER) as claim:
+            steps = [held(each).step(resume(events=events(1))) for each in claim.held]
+            return await claim.commit(steps, None)
+
+    return run
 
 
 async def _fused_claim_on(storage: Storage, scene: Scene, side: int) -> Any:
     """A claim whose steps are not done at once: each is saved later, behind its fence."""
-    async with storage.fused_claim(NS, 9, worker_id=side, lease=side * 1000, now=LATER) as claim:
+    async with storage.fused_claim(NS, "calls", 9, worker_id=side, lease=side * 1000, now=LATER) as claim:
         await claim.commit([], None)
     await _boundary(storage)
     steps = [held(each).step(resume()) for each in claim.held]
@@ -657,7 +661,8 @@ OPS: dict[str, Op] = {
     # In scenes in which the init broke the process.
     "begin_anew": _asks(TaskType.REPAIR, waits=True, verb="simple_repair"),
     "search_calls": Op(_search_calls, skips=True),
-    "fused_claim": Op(_fused_claim, skips=True),
+    "fused_claim": Op(_fused_claim("calls"), skips=True),
+    "fused_claim_timers": Op(_fused_claim("timers"), skips=True),
     "fused_claim_on": Op(_fused_claim_on, skips=True),
     "search_timers": Op(_search_timers, skips=True),
     "capture_task": Op(_capture, skips=True),
@@ -689,7 +694,7 @@ OPS: dict[str, Op] = {
     "stop_bulk": Op(_stop_bulk),
 }
 
-_CLAIMS = "search_calls fused_claim search_timers capture_task"
+_CLAIMS = "search_calls fused_claim search_timers fused_claim_timers capture_task"
 _SAVES = "save_resume save_replace save_replace_due save_cancel save_break save_remove"
 _ZOMBIES = "hand_back zombie_policy zombie_error zombie_retry remove"
 # Where a pair can meet in several scenes, the first one is the one of the quick profile.

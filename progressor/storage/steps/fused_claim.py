@@ -1,4 +1,4 @@
-"""Waiting requests that are claimed, run and saved in one transaction: one commit instead of two.
+"""Waiting tasks that are claimed, run and saved in one transaction: one commit instead of two.
 
 Rule: the statements are those of a claim and of the ends of steps, so every limit of a claim holds. Nobody
 else sees a step that ends here as running; one that goes on is committed as claimed. What was locked stays
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from progressor.storage.postgres.pipeline import Hints, Session
-from progressor.storage.rows import claimed_of, outcomes_of
+from progressor.storage.rows import claimed_of, lite_outcomes_of, outcomes_of
 from progressor.storage.statements import Params, Row
-from progressor.storage.steps.save import ending
+from progressor.storage.steps.save import ending, lite_ending
 from progressor.storage.values import Claimed, LostLease, Saved, Step
 
 
 class FusedClaim:
-    """An open transaction that has claimed requests.
+    """An open transaction that has claimed tasks.
 
     `held` are those that may run here; `large` the rows of those whose values are to be read first.
     """
@@ -32,7 +32,7 @@ class FusedClaim:
         self.large: list[Row] = []
 
     async def begin(self) -> None:
-        """Claim requests."""
+        """Claim tasks."""
         statements = dict.fromkeys(("one_claim", self._verb), self._params)
         for row in (await self._session.begin(statements))[self._verb]:
             if row["is_large"]:
@@ -40,9 +40,15 @@ class FusedClaim:
             else:
                 self.held.append(claimed_of(row))
 
-    async def commit(self, steps: Sequence[Step], hints: Hints | None) -> list[Saved | LostLease]:
-        """Save these steps, leave all others claimed, and return the outcomes of the steps."""
+    async def commit(self, steps: Sequence[Step], hints: Hints | None) -> list[Saved | LostLease | None]:
+        """Save these steps, leave all others claimed, and return the outcomes of the steps.
+
+        None is that of a step which was not saved, because something waits on its process: it is claimed.
+        """
         if not steps:
             await self._session.commit({})
             return []
-        return outcomes_of(steps, await self._session.commit(ending(steps, self._now), hints))
+        if (saving := lite_ending(steps, self._now)) is not None:
+            results = await self._session.commit(saving, hints)
+            return [*lite_outcomes_of(steps, *(results[verb] for verb in saving))]
+        return [*outcomes_of(steps, await self._session.commit(ending(steps, self._now), hints))]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from progressor.config import NO_RATES, Rates
 from progressor.model import Task
@@ -25,7 +25,7 @@ from progressor.storage.rows import claimed_of, record_of
 from progressor.storage.statements import Params, Row
 from progressor.storage.steps.claims import Unread, claim, claim_apart, loaded
 from progressor.storage.steps.fused_claim import FusedClaim
-from progressor.storage.values import ROOM, Claimed
+from progressor.storage.values import ROOM, Claimed, Kind
 
 # Groups that one look reaches: beside so many full ones a claim takes a third of a millisecond more.
 _GROUPS = 32
@@ -40,6 +40,22 @@ class GroupsWithRoom(NamedTuple):
     group_nos: Sequence[int]
     last: int | None
     rest: timedelta | None = None
+
+
+class Claiming(TypedDict):
+    """Keywords of a claim: the worker that claims, and its lease.
+
+    `room` is in bytes. `left` are the functions that are left to other workers. With `tried` an earlier
+    claim under this lease may have been committed.
+    """
+
+    worker_id: int
+    lease: int
+    room: NotRequired[int]
+    left: NotRequired[Sequence[str]]
+    rates: NotRequired[Rates]
+    now: NotRequired[datetime | None]
+    tried: NotRequired[bool]
 
 
 class HeldTasks(Transactions):
@@ -61,6 +77,31 @@ class HeldTasks(Transactions):
             rows = await claim_apart(self._until_done, verb, params, self._unread)
         return await self.with_values(rows, room)
 
+    async def search(
+        self,
+        kind: Kind,
+        namespace: str,
+        limit: int,
+        *,
+        worker_id: int,
+        lease: int,
+        room: int = ROOM,
+        left: Sequence[str] = (),
+        rates: Rates = NO_RATES,
+        now: datetime | None = None,
+        tried: bool = False,
+    ) -> list[Claimed]:
+        """Claim tasks of a kind; the keywords are those of Claiming."""
+        params = {
+            "namespace": namespace,
+            "limit": limit,
+            "worker_id": worker_id,
+            "lease": lease,
+            "now": now,
+        }
+        params |= {"left": texts(left), **rate_params(rates)}
+        return await self._claim(_searching(kind, served=bool(left)), params, room, tried=tried)
+
     async def with_values(self, rows: Sequence[Row], room: int) -> list[Claimed]:
         """Return claimed tasks with their large values; hand back those for which there is no room."""
         if not any(row["is_large"] for row in rows):
@@ -71,16 +112,23 @@ class HeldTasks(Transactions):
         return taken
 
     def fused_claim(
-        self, namespace: str, limit: int, *, worker_id: int, lease: int, now: datetime | None = None
+        self,
+        namespace: str,
+        kind: Kind,
+        limit: int,
+        *,
+        worker_id: int,
+        lease: int,
+        now: datetime | None = None,
     ) -> AbstractAsyncContextManager[FusedClaim]:
-        """Open a transaction that claims the oldest waiting requests, and saves those that end at once.
+        """Open a transaction that claims as search_calls or search_timers do, and saves what ends at once.
 
         Doubtful if PostgreSQL or the connection failed: a claim under the same lease, with `tried`, and
         `saved_before` find what was committed.
         """
         params = {"namespace": namespace, "limit": limit, "worker_id": worker_id, "lease": lease}
         params |= {"left": texts(()), **rate_params(NO_RATES)}
-        return self._flight(lambda session: FusedClaim(session, "search_calls", params, now))
+        return self._flight(lambda session: FusedClaim(session, _searching(kind), params, now))
 
     async def hand_back(self, tasks: Sequence[Task]) -> None:
         """Put claimed tasks that were not begun back to the schedule; they can be claimed again at once."""
@@ -179,6 +227,11 @@ class HeldTasks(Transactions):
         results = await self._transact("enter_group", statements, patience=None, holds=always)
         entered: int | None = next((row["group_no"] for row in results["enter_group"]), None)
         return entered
+
+
+def _searching(kind: Kind, *, served: bool = False) -> str:
+    """Return the statement that claims tasks of a kind; `served`: not those of functions that are left."""
+    return f"search_served_{kind}" if served else f"search_{kind}"
 
 
 def _groups_of(rows: Sequence[Row], last: int | None = None) -> GroupsWithRoom:

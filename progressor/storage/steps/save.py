@@ -22,7 +22,7 @@ from progressor.storage.params import (
 )
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
-from progressor.storage.statements import SAVES, Params
+from progressor.storage.statements import Params
 from progressor.storage.values import LostLease, Saved, Step, most_cancelled
 
 # Task types behind which most often nothing waits. Calls are left out: behind most of them another call
@@ -50,12 +50,10 @@ async def save(
         keys = {**task_key_columns([step.task for step in steps]), "now": now}
         results = await session.transact({"lock": keys, "saved": keys, **ends}, hints)
         return outcomes_of(steps, results)
-    if not all(map(_is_lite, steps)):
+    saving = lite_ending(steps, now)
+    if saving is None:
         return outcomes_of(steps, await session.transact(_behind_the_lock(ending(steps, now)), hints))
-    params = {**step_columns(steps), "now": now}
-    lite = "save_lite_pausing" if _any_pauses(steps) else "save_lite"
-    saving = saving_with_feed(lite, steps, params)
-    results = await session.transact({"lock": params, **saving}, hints)
+    results = await session.transact(_behind_the_lock(saving), hints)
     saved = lite_outcomes_of(steps, *(results[verb] for verb in saving))
     # On the processes of these something waits, or their leases are lost.
     others = [step for step, outcome in zip(steps, saved, strict=True) if outcome is None]
@@ -75,6 +73,14 @@ def _is_lite(step: Step) -> bool:
     )
 
 
+def lite_ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params] | None:
+    """Return the statement that saves these most common steps; None if one of them is another."""
+    if not all(map(_is_lite, steps)):
+        return None
+    verb = "save_lite_pausing" if _any_pauses(steps) else "save_lite"
+    return saving_with_feed(verb, steps, {**step_columns(steps), "now": now})
+
+
 def _any_pauses(steps: Sequence[Step]) -> bool:
     return any(step.pause is not None for step in steps)
 
@@ -92,8 +98,8 @@ def _leaves_timers(step: Step) -> bool:
 
 
 def _behind_the_lock(ends: dict[str, Params]) -> dict[str, Params]:
-    # One of these has all steps.
-    return {"lock": next(ends[verb] for verb in SAVES if verb in ends), **ends}
+    # The last of these has all steps.
+    return {"lock": next(reversed(ends.values())), **ends}
 
 
 def ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params]:
