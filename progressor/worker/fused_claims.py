@@ -63,6 +63,8 @@ class FusedClaims:
         self._worker = worker
         self._pool = pool
         self._fuse: Fuse = fuse
+        # A lost worker is to break the process of what it may have begun: so nothing begins unseen.
+        self._breaks_lost = namespace.options.on_zombie == "error"
         self._hints = hints
         self.pays = dict.fromkeys(KINDS, fuse == "always")
         """For each kind whether most of what was claimed last could have run so."""
@@ -81,7 +83,9 @@ class FusedClaims:
             # It has begun only once its claim is committed: were that lost, it might expire though it ran.
             return None
         profile = self._profile_of(task)
-        return None if profile is None else profile.computes(self._fuse)
+        if profile is None or (self._breaks_lost and not profile.stated):
+            return None
+        return profile.computes(self._fuse)
 
     async def claim(self, kind: Kind, slots: Reservation, room: int) -> bool:
         """Claim tasks of a kind and run them; return whether more may wait."""

@@ -31,7 +31,8 @@ class Case:
         self.failures = 0
         self._dsn = dsn
         policy = RetryPolicy(initial_interval=LATER, max_interval=LATER)
-        ns = Namespace(NS, concurrency=8, retry_policy=policy)
+        on_zombie = options.pop("on_zombie", "policy")
+        ns = Namespace(NS, concurrency=8, retry_policy=policy, on_zombie=on_zombie)
 
         @ns.init
         async def begin(process: Process[Any]) -> None:
@@ -120,8 +121,17 @@ async def test_it_ends_with_its_claim(case: Case, commits: Commits) -> None:
     assert await case.timers() == [("finished", 0)] * 3
 
 
-@pytest.mark.parametrize("case", [{"fused": False}, {"fuse": "never"}], indirect=True)
-async def test_who_states_it_is_not_fused(case: Case, commits: Commits) -> None:
+@pytest.mark.parametrize("case", [{"fused": True, "on_zombie": "error"}], indirect=True)
+async def test_who_states_it_is_fused(case: Case, commits: Commits) -> None:
+    """Its author answers for it, also where a lost worker breaks the process."""
+    await case.fires("")
+    assert (commits.made, case.seen, await case.state()) == (1, [0], 10)
+
+
+@pytest.mark.parametrize(
+    "case", [{"fused": False}, {"fuse": "never"}, {"on_zombie": "error"}], indirect=True
+)
+async def test_who_may_not_begin_unseen(case: Case, commits: Commits) -> None:
     """It is committed as running first."""
     await case.fires("")
     assert (commits.made, case.seen, await case.state()) == (0, [1], 10)
