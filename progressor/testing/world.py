@@ -13,7 +13,6 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -202,26 +201,26 @@ class World:
 
     async def _look(self) -> datetime | None:
         """Ring for what is due, and return the earliest due time: `now` if something is."""
-        self._due.clear()
-        looks = [self._look_at(name) for name in self._engine.pools]
-        found = await asyncio.gather(self._messages(), *looks)
+        found = await self._engine.node.storage.next_timers([*self._engine.pools])
+        self._due = {name: max(due, self._now) for name, due in found.due.items() if due is not None}
+        for name in found.others:
+            await self._look_at(name)
         self._ring(self._now)
-        return min(chain.from_iterable(found), default=None)
+        messages = await self._messages() if found.has_messages else []
+        return min((*self._due.values(), *messages), default=None)
 
-    async def _look_at(self, name: str) -> list[datetime]:
-        """Ring for the requests of a namespace, and return when something there is due, if it is at all."""
+    async def _look_at(self, name: str) -> None:
+        """Ring for the requests of a namespace, and note when something there is due, if it is at all."""
         backlog = await self._engine.node.storage.backlog(name, most=1)
         if backlog.paused:
-            return []
+            return
         due = [each for each in (backlog.next_due, backlog.next_room) if each is not None]
         if backlog.calls.tasks or backlog.timers.tasks:
             due = [backlog.rests or _AT_ONCE]
-        if not due:
-            return []
-        self._due[name] = self._now + min(due)
+        if due:
+            self._due[name] = self._now + min(due)
         if due == [_AT_ONCE]:
             self._engine.pools.ring(name, "calls")
-        return [self._due[name]]
 
     async def _messages(self) -> list[datetime]:
         """Have messages delivered that are due; return when the next one is, if there is any."""

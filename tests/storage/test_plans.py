@@ -214,6 +214,7 @@ OTHERS = {
     ("due_timers", "schedule"): "scheduled_time",
     ("backlog", "schedule"): "namespace_no",
     ("waiting", "schedule"): "namespace_no",
+    ("next_timers", "schedule"): "namespace_no",
     # Of a namespace: whether it has any, and up to a bound how many.
     ("left_in_namespace", "processes"): "namespace_no",
     ("retire", "processes"): "namespace_no",
@@ -279,6 +280,8 @@ OTHERS = {
     ("next_message", "outbox"): "due <=",
     # Up to a bound, in the order in which they are due.
     ("waiting_messages", "outbox"): "",
+    # Whether there is any.
+    ("next_timers", "outbox"): "",
     # A window, and the events of each item in it; the oldest ones, up to a bound.
     ("read_feed", "feed"): '"position" <=',
     ("read_feed", "events"): "event_id =",
@@ -341,6 +344,7 @@ ORDERS = {
     ("take_messages", "outbox"): {"outbox_due"},
     ("next_message", "outbox"): {"outbox_due"},
     ("waiting_messages", "outbox"): {"outbox_due"},
+    ("next_timers", "outbox"): {"outbox_due"},
     ("read_feed", "feed"): {"feed_position"},
     ("drop_feed", "feed"): {"feed_position"},
     ("feed_place_at", "feed"): {"feed_position"},
@@ -589,6 +593,7 @@ async def tour(dsn: str) -> None:
     await fused(storage)
     await messages(storage, connections)
     await storage.backlog(NS, most=10, now=T0)
+    await storage.next_timers([NS])
     await storage.ripen(NS, limit=10, now=T0)
     await storage.holds(NS)
     await in_groups(storage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -66,6 +66,17 @@ class Backlog(NamedTuple):
     paused: bool = False
     rests: timedelta | None = None
     next_room: timedelta | None = None
+
+
+class NextTimers(NamedTuple):
+    """The time at which the first timer of each namespace is due, None if it has none.
+
+    `others` are namespaces where more than timers and time decide what runs next: `backlog` tells what.
+    """
+
+    due: Mapping[str, datetime | None]
+    others: Collection[str]
+    has_messages: bool
 
 
 class Overview(Transactions):
@@ -150,6 +161,13 @@ class Overview(Transactions):
         """Count the tasks that wait in a namespace, up to `most`."""
         (row,) = await self._rows("backlog", **backlog_params(namespace, most, now))
         return backlog_of(row)
+
+    async def next_timers(self, namespaces: Sequence[str]) -> NextTimers:
+        """Return when the first timer of each of these namespaces is due, in one look at all."""
+        rows = await self._rows("next_timers", namespace=texts(namespaces))
+        due = {row["name"]: row["due"] for row in rows if not row["has_more"]}
+        has_messages = not rows or rows[0]["has_messages"]
+        return NextTimers(due, {*namespaces} - due.keys(), has_messages)
 
     async def note_samples(self, found: Sequence[NamespaceStatus]) -> None:
         """Note the load of these namespaces, of each that nobody has noted for this minute."""
