@@ -529,6 +529,10 @@ async def _hand_back(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.hand_back([scene.held.task])
 
 
+async def _hand_back_unsaved(storage: Storage, scene: Scene, side: int) -> Any:
+    return await storage.hand_back_unsaved(scene.held.task, SECOND, "it was lost", now=_now(side))
+
+
 async def _remove(storage: Storage, scene: Scene, side: int) -> Any:
     return await storage.remove(NS, "p1", now=_now(side))
 
@@ -670,6 +674,7 @@ OPS: dict[str, Op] = {
     "queue_timers": Op(_queue_timers, skips=True),
     "enter_group": Op(_enter),
     "hand_back": Op(_hand_back),
+    "hand_back_unsaved": Op(_hand_back_unsaved),
     "zombie_policy": Op(_collect, skips=True, on_zombie="policy"),
     "zombie_error": Op(_collect, skips=True, on_zombie="error"),
     "zombie_retry": Op(_collect, skips=True, on_zombie="retry"),
@@ -696,7 +701,7 @@ OPS: dict[str, Op] = {
 
 _CLAIMS = "search_calls fused_claim search_timers fused_claim_timers capture_task"
 _SAVES = "save_resume save_replace save_replace_due save_cancel save_break save_remove"
-_ZOMBIES = "hand_back zombie_policy zombie_error zombie_retry remove"
+_ZOMBIES = "hand_back hand_back_unsaved zombie_policy zombie_error zombie_retry remove"
 # Where a pair can meet in several scenes, the first one is the one of the quick profile.
 MEETINGS: dict[str, tuple[Setting, str]] = {
     "absent": (

@@ -19,6 +19,7 @@ from progressor.config import Rate, Retention
 from progressor.model import Decision, Disposition, ProcessStatus, TaskStatus, TaskType
 from progressor.storage.values import Claimed, Import, Reason, Request, Step, TaskOutcome
 from progressor.timers import SetTimer
+from progressor.timers.recurrence import as_begun
 
 Key = tuple[str, str]
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -629,12 +630,10 @@ class Oracle:
 
     def enter(self, key: tuple[int, int], lease: int, group: str, now: datetime) -> bool:
         """Its init waits for room in the group, if its worker still holds it."""
-        process = self.alive(key[0])
-        task = process.running if process else None
-        if process is None or task is None or (task.key, task.lease) != (key, lease):
+        task = self._held(key, lease)
+        if task is None or task.task_type is not TaskType.INIT:
             return False
-        if task.task_type is not TaskType.INIT:
-            return False
+        process = task.process
         process.group = group
         task.status, task.running_time, task.worker, task.lease = WAITING, None, None, None
         process.settle(now)
@@ -682,11 +681,31 @@ class Oracle:
             task.run(worker, lease, now)
         return sorted(taken, key=lambda task: (task.scheduled_time, task.task_id))
 
-    def hand_back(self, key: tuple[int, int], lease: int) -> None:
+    def _held(self, key: tuple[int, int], lease: int) -> Task | None:
+        """The task, if it runs under this lease."""
         process = self.alive(key[0])
         task = process.running if process else None
-        if task is not None and (task.key, task.lease) == (key, lease):
+        return task if task is not None and (task.key, task.lease) == (key, lease) else None
+
+    def hand_back(self, key: tuple[int, int], lease: int) -> None:
+        if task := self._held(key, lease):
             self._release(task)
+
+    def hand_back_unsaved(
+        self, key: tuple[int, int], lease: int, pause: timedelta, reason: str, now: datetime
+    ) -> None:
+        """It has begun, and waits for the end of a pause; for a request that is a try."""
+        task = self._held(key, lease)
+        if task is None:
+            return
+        task.interval, task.error = pause, reason
+        if task.task_type.is_timer:
+            task.scheduled_time, task.occurrence = now + pause, as_begun(task.occurrence)
+            self._release(task)
+        else:
+            task.attempts += 1
+            self._release(task)
+            task.process.held, task.process.waits_for_room = (task, now + pause), False
 
     def _release(self, task: Task) -> None:
         task.status, task.running_time, task.worker, task.lease = WAITING, None, None, None

@@ -661,6 +661,18 @@ class StorageMachine(RuleBasedStateMachine):
         self._compare()
 
     @precondition(lambda self: self.held)
+    @rule(place=places, forgets=st.booleans(), loss=losses)
+    def hand_back_unsaved(self, place: int, forgets: bool, loss: str) -> None:
+        """The transaction of a handler was lost."""
+        (held,) = self._pick(self.held, [place])
+        why, now = (SECOND, "its connection was lost"), self.now
+        self.oracle.hand_back_unsaved(held.ref.key[:2], held.task.lease, *why, now)
+        if forgets:
+            self.held.remove(held)
+        self.world.run(lambda storage: storage.hand_back_unsaved(held.task, *why, now=now), loss)
+        self._compare()
+
+    @precondition(lambda self: self.held)
     @rule(place=places, worker=workers)
     def take_over(self, place: int, worker: int) -> None:
         """A task goes from one worker to another; the first one does not know, and may still save."""
