@@ -55,7 +55,7 @@ def migrate(
             _ask_before_going_down(found, revision, settings, yes=yes)
             before, after = migrations.upgrade(found.dsn, revision, schema=schema)
         # An older revision is there on purpose, and its tables are not known here. A newer one is compared
-        # for what it has of this release.
+        # for what this release needs of it.
         compared = after is not None and revision in ("head", migrations.head())
         differences = migrations.compare(found.dsn, schema=schema) if compared else ()
     _show(found, before, after, differences, json=json)

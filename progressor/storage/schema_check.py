@@ -109,9 +109,16 @@ def translated(error: psycopg.Error, *, role: str | None, needs: str) -> Progres
 
 
 def differences_in(connection: psycopg.Connection[Any], schema: str) -> tuple[Difference, ...]:
-    """Return what is not as this release makes it in the database of this connection."""
+    """Return what is not as this release makes it in the database of this connection.
+
+    In the tables of a newer release that is what this one needs and does not find.
+    """
     rows = connection.execute(STATEMENTS["catalog"], {"schema": schema})
-    return differences(entries(rows, schema))
+    found = differences(entries(rows, schema))
+    if revision_of(connection, schema) in revisions():
+        return found
+    # All else is as the newer release makes it: views with more columns, indexes for its own searches.
+    return tuple(each for each in found if each.is_needed and each.found is None)
 
 
 def _fit_revision(connection: psycopg.Connection[Any], schema: str) -> str:

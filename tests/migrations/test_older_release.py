@@ -13,6 +13,7 @@ import pytest
 from progressor import Client, Engine, Namespace, Process
 from progressor.errors import SchemaMismatch
 from progressor.storage import migrations, schema_check
+from tests.cli.conftest import run
 from tests.docs.pages import ROOT
 
 _REVISION = '''"""What a later release brings."""
@@ -38,6 +39,16 @@ def downgrade():
     op.execute(f"ALTER TABLE {{schema}}.workers DROP COLUMN of_{revision}")
 '''
 ADDS, NOT_SAID, CHANGES = "additive = True", "", "additive = False"
+# What else such a migration may do to what there is: an older release never asks for more than it did.
+WIDENED: dict[str, LiteralString] = {
+    "view": """
+        DO $$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW progressor.v_tokens AS SELECT v.*, 1 AS more FROM ('
+            || rtrim(pg_get_viewdef('progressor.v_tokens'::regclass), ';') || ') AS v'; END $$
+    """,
+    "index": "DROP INDEX progressor.bulks_next; CREATE INDEX bulks_later ON progressor.bulks (next_at)",
+    "constraint": "ALTER TABLE progressor.bulks DROP CONSTRAINT bulks_pace_check",
+    "column": "ALTER TABLE progressor.bulks ALTER COLUMN pace DROP NOT NULL",
+}
 
 Later = Callable[..., None]
 
@@ -93,6 +104,31 @@ async def test_an_older_release_runs_on_what_only_adds(later: Later, dsn: str) -
     async with Engine(dsn, [namespace]), Client(dsn) as client:
         assert await client.start("till", "p") == 1
         await client.remove("till", "p")
+
+
+@pytest.mark.parametrize("widened", WIDENED)
+def test_what_a_newer_release_widened_is_no_difference(
+    later: Later, dsn: str, caplog: pytest.LogCaptureFixture, widened: str
+) -> None:
+    """An older one says nothing of it, and its `migrate` ends well: it may stand before each start."""
+    later(ADDS)
+    with psycopg.connect(dsn) as connection:
+        connection.execute(WIDENED[widened])
+    migrations.check(dsn)
+    assert [line for line in caplog.records if line.levelname == "WARNING"] == []
+    assert migrations.compare(dsn) == ()
+    for command in (["migrate"], ["migrate", "--check"]):
+        ended = run(*command, PROGRESSOR_DATABASE_URL=dsn)
+        assert (ended.status, "DIFFERS" in ended.out) == (0, False)
+
+
+def test_what_is_missing_beside_a_newer_release_is_named(later: Later, dsn: str) -> None:
+    """What this release needs must be there, whoever migrated."""
+    later(ADDS)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("ALTER TABLE progressor.bulks DROP COLUMN pace")
+    with pytest.raises(SchemaMismatch, match=r"column bulks\.pace is missing"):
+        migrations.check(dsn)
 
 
 @pytest.mark.parametrize("says", [(CHANGES,), (NOT_SAID,), (CHANGES, ADDS), (ADDS, NOT_SAID)])
