@@ -6,19 +6,23 @@ Rule: every route of the application has a row here. One without fails.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
-from progressor import Client, Engine, HandlerFailed, Namespace, Process
+from progressor import Client, Engine, HandlerFailed, Namespace, Process, ProcessNotFound
+from progressor.archive.records import MessageRecord, write_line
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.operation import Operation
+from progressor.http.wire.headers import LINES
 from progressor.http.wire.paths import segment_of
 from progressor.rights import Scope
 from tests.http.conftest import asking
+from tests.transfers import made as made_whole
 
 _PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"
 PUBLIC: tuple[str, ...] = ()
@@ -55,8 +59,12 @@ MATRIX = [
     Row("DELETE", "/v1/namespaces/{namespace}/retention", ("admin",)),
     Row("GET", "/v1/namespaces/{namespace}/retention/estimate", ("processes:read",)),
     Row("POST", "/v1/namespaces/{namespace}/retention/run", ("admin",)),
-    Row("GET", "/v1/namespaces/{namespace}/export", ("admin",)),
-    Row("POST", "/v1/namespaces/{namespace}/import", ("admin",)),
+    Row(
+        "GET",
+        "/v1/namespaces/{namespace}/export",
+        ("admin", "processes:read", "state:read", "errors:read"),
+    ),
+    Row("POST", "/v1/namespaces/{namespace}/import", ("admin", "processes:put")),
     Row("GET", "/v1/status", ("processes:read",)),
     Row("GET", "/v1/errors", ("errors:read", "processes:read")),
     Row("GET", "/v1/audit", ("audit:read",)),
@@ -142,12 +150,15 @@ class World:
         *scopes: str,
         namespaces: tuple[str, ...] = ("shop.*",),
         json: Any = None,
+        lines: bytes | None = None,
     ) -> httpx.Response:
         _, bearer = await self.client.tokens.create(
             "test", scopes=scopes, namespaces=namespaces, lifetime=None
         )
         said = {"Authorization": f"Bearer {bearer.text}"}
-        return await self._api.request(method, path, headers=said, json=json)
+        if lines is not None:
+            said["Content-Type"] = LINES
+        return await self._api.request(method, path, headers=said, json=json, content=lines)
 
     async def ask_as_nobody(self, method: str, path: str) -> httpx.Response:
         return await self._api.request(method, path)
@@ -414,3 +425,32 @@ async def test_the_answer_of_a_dry_run_is_for_those_who_may_read_the_state(world
         asked = await world.ask("GET", task, "processes:read")
         assert asked.status_code == status
         assert (await world.ask("GET", task, "processes:read", "state:read")).status_code == 200
+
+
+async def test_an_import_sends_nothing_to_where_its_caller_may_not_import(world: World) -> None:
+    """A message that waits would be delivered to a namespace that is hidden, or as what is not granted."""
+    whole = made_whole("sender", namespace="shop.a", due=datetime(2030, 1, 1, tzinfo=UTC))
+    message = MessageRecord(
+        namespace="shop.a",
+        process_id="sender",
+        task_id=2,
+        n=0,
+        created_at=whole.process.created_at,
+        due=whole.process.created_at,
+        attempts=0,
+        task_type="notify",
+        to_namespace="billing",
+        to_process_id="p0",
+        name="ask",
+        idempotency_key="k",
+        request_hash=b"hash",
+    )
+    lines = b"".join(map(write_line, whole._replace(messages=[message]).records()))
+    path, scopes = "/v1/namespaces/shop.a/import", ("admin", "processes:put")
+    refused = await world.ask("POST", path, *scopes, lines=lines)
+    assert (refused.status_code, refused.json()["namespace"]) == (403, "billing")
+    with pytest.raises(ProcessNotFound):
+        await world.client.get("shop.a", "sender")
+    sees = ("shop.*", "billing")
+    done = await world.ask("POST", path, *scopes, namespaces=sees, lines=lines)
+    assert done.json() == {"outcomes": ["imported"]}

@@ -37,7 +37,7 @@ class TransferMethods:
     ) -> ExportPage:
         """Return a page of whole processes, as Client.export_processes; 20 by default.
 
-        The token needs the scope admin.
+        The token needs the scopes admin, processes:read, state:read and errors:read.
         """
         params = {
             "process_id": process_id,
@@ -56,7 +56,8 @@ class TransferMethods:
     async def import_processes(self, processes: Sequence[WholeProcess]) -> list[ImportOutcome]:
         """Write whole processes in one transaction, and return what came of each, as Client does.
 
-        They are of one namespace, or InvalidRequest is raised. The token needs the scope admin.
+        They are of one namespace, or InvalidRequest is raised. The token needs the scopes admin and
+        processes:put, also in each namespace to which a message of theirs goes.
         """
         names = sorted({each.process.namespace for each in processes})
         if len(names) != 1:

@@ -1,6 +1,7 @@
 """The routes of transfers: processes exported whole, and imported whole.
 
-Rule: both are for operators, for the lines have everything that is stored, keys and all.
+Rule: both are for operators, and need the scopes of what the lines have: states, failures, keys and all.
+What an import would send to other namespaces needs its scopes there, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
 from progressor.http.server import bodies, request_body
 from progressor.http.server.api_request import ApiRequest
+from progressor.http.server.auth.principals import Principal
+from progressor.http.server.auth.scopes import require
 from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import MetadataFilter, NamespaceName
@@ -30,6 +33,7 @@ from progressor.storage import MOST_ITEMS
 
 routes = Routes()
 
+_SHOWN = (Scope.PROCESSES_READ, Scope.STATE_READ, Scope.ERRORS_READ)
 _LINES = {headers.LINES: {"schema": {"type": "string"}}}
 
 
@@ -49,7 +53,12 @@ async def export(
     limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 20,
     cursor: Annotated[str | None, Field(description="That of the last line of the page before.")] = None,
 ) -> Response:
-    """Return them in the order of their creation. If there are more, the last line has the cursor."""
+    """Return them in the order of their creation. If there are more, the last line has the cursor.
+
+    It needs the scopes `processes:read`, `state:read` and `errors:read` too.
+    """
+    for scope in _SHOWN:
+        require(request.caller, scope, namespace)
     page = await request.server.client.export_processes(
         namespace,
         process_id=process_id,
@@ -79,7 +88,11 @@ def _written(processes: list[WholeProcess]) -> bytes:
     answers={200: ("Of each whether it is imported, or was there already.", ImportedBody)},
 )
 async def import_(request: ApiRequest, namespace: NamespaceName) -> Response:
-    """Write them all in one transaction, but those that are there already. It may be repeated."""
+    """Write them all in one transaction, but those that are there already. It may be repeated.
+
+    It needs the scope `processes:put` too, and both in each namespace to which a message of them goes.
+    """
+    _require_import(request.caller, namespace)
     body = await request_body.read_body(request, request_body.IMPORT)
     if media_type_of(request.headers) != headers.LINES:
         raise request_body.wrong_type(media_type_of(request.headers), headers.LINES, "an export is lines")
@@ -88,8 +101,15 @@ async def import_(request: ApiRequest, namespace: NamespaceName) -> Response:
     # In a thread: other requests are answered while the body is parsed.
     processes = await asyncio.to_thread(_read, body, namespace)
     del body
+    for target in sorted({each.to_namespace for whole in processes for each in whole.messages}):
+        _require_import(request.caller, target)
     outcomes = await request.server.client.import_processes(processes)
     return bodies.shown({"outcomes": outcomes})
+
+
+def _require_import(caller: Principal, namespace: str) -> None:
+    for scope in (Scope.ADMIN, Scope.PROCESSES_PUT):
+        require(caller, scope, namespace)
 
 
 def _read(body: bytes, namespace: str) -> list[WholeProcess]:
