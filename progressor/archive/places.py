@@ -27,7 +27,10 @@ class FileStore(Protocol):
         ...
 
     def names(self, folder: str) -> Iterator[str]:
-        """Yield the names of all files below a folder, in their order; none if it is not there."""
+        """Yield the names of all files below a folder, in their order; none if it is not there.
+
+        Raise what a disk or a driver raises for a part of it that cannot be listed.
+        """
         ...
 
     def remove(self, name: str) -> None:
@@ -65,8 +68,13 @@ class Directory:
         return (self._root / name).read_bytes()
 
     def names(self, folder: str) -> Iterator[str]:
-        for path in sorted((self._root / folder).rglob("*")):
-            if path.is_file() and not path.name.startswith("."):
+        top = self._root / folder
+        if not top.exists():
+            return
+        # Not `rglob`, which leaves out folders that it may not read.
+        found = [Path(at, name) for at, _, names in os.walk(top, onerror=_raise) for name in names]
+        for path in sorted(found):
+            if not path.name.startswith("."):
                 yield path.relative_to(self._root).as_posix()
 
     def remove(self, name: str) -> None:
@@ -74,6 +82,10 @@ class Directory:
         if path.parent.exists():
             path.unlink(missing_ok=True)
             sync_folder(path.parent)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def sync_folder(folder: Path) -> None:
@@ -112,14 +124,39 @@ class ObjectStore:
         return data
 
     def names(self, folder: str) -> Iterator[str]:
+        # What another process has written must be seen.
+        self._files.invalidate_cache()
+        top = f"{self._root}/{folder}"
         try:
-            # What another process has written must be seen.
-            self._files.invalidate_cache()
-            found: list[Any] = self._files.find(f"{self._root}/{folder}")
+            found: list[Any] = (
+                self._files.find(top) if self._lists_at_once else self._files.ls(top, detail=True)
+            )
         except FileNotFoundError:
             return
-        for path in sorted(found):
-            yield str(path).removeprefix(self._root).removeprefix("/")
+        paths = found if self._lists_at_once else self._below(top, found)
+        for path in sorted(map(str, paths)):
+            yield path.removeprefix(self._root).removeprefix("/")
+
+    @property
+    def _lists_at_once(self) -> bool:
+        """Return whether `find` is the driver's own, as that of buckets; fsspec's leaves out what fails."""
+        import fsspec.asyn  # noqa: PLC0415 - the extra
+
+        kind = type(self._files)
+        base, name = fsspec.AbstractFileSystem, "find"
+        if issubclass(kind, fsspec.asyn.AsyncFileSystem):
+            base, name = fsspec.asyn.AsyncFileSystem, "_find"
+        return getattr(kind, name) is not getattr(base, name)
+
+    def _below(self, folder: str, entries: list[Any]) -> Iterator[str]:
+        """Yield the paths of all files of a folder that has these entries, and of the folders below it."""
+        for entry in entries:
+            path = str(entry["name"])
+            if entry["type"] != "directory":
+                yield path
+            # Some drivers list the folder itself, too.
+            elif path.strip("/") != folder.strip("/"):
+                yield from self._below(path, self._files.ls(path, detail=True))
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):

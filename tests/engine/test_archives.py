@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
+from fsspec import AbstractFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from progressor import (
     ArchiveDamaged,
@@ -236,6 +238,38 @@ async def test_no_secret_of_a_url_is_shown_later(monkeypatch: pytest.MonkeyPatch
             await asked
         assert not [each for each in ("secret", "hidden") if each in str(failed.value)]
         assert failed.value.__cause__ is None
+
+
+@pytest.mark.parametrize("folder", ["namespace", "day"])
+async def test_a_folder_that_cannot_be_read(
+    place: str, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """Nobody is told that nothing is in it: neither who reads a history nor who removes a process."""
+    archive = Archive(place)
+    name = await archive.keep(NS, BORN, BORN, [event(1)])
+    refuse_to_list(monkeypatch, NS if folder == "namespace" else name.rpartition("/")[0])
+    with pytest.raises(ArchiveUnavailable, match="Permission denied"):
+        await archive.events(NS, "p1", BORN)
+    with pytest.raises(PermissionError):
+        list(archive.parts(NS))
+    assert list(archive.parts("other")) == []
+
+
+def refuse_to_list(monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
+    """Have a disk and a driver refuse to list the folder of this name."""
+
+    def refusing(listing: Callable[..., Any]) -> Callable[..., Any]:
+        def listed(*args: Any, **options: Any) -> Any:
+            if str(args[-1]).endswith(closed):
+                raise PermissionError(13, "Permission denied", closed)
+            return listing(*args, **options)
+
+        return listed
+
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
+    monkeypatch.setattr(MemoryFileSystem, "ls", refusing(MemoryFileSystem.ls))
+    # As that of a driver that has none of its own: it walks from folder to folder.
+    monkeypatch.setattr(MemoryFileSystem, "find", AbstractFileSystem.find)
 
 
 async def test_a_place_that_is_not_there(tmp_path: Path) -> None:
