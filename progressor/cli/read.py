@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from progressor.cli import views
+from progressor.cli.failures import REFUSED
 from progressor.cli.options import ASKING, AsJson, NamespaceName, ProcessId, Timeout, with_settings
-from progressor.cli.output import note, print_json, stdout
+from progressor.cli.output import note, print_json, stdout, warning
 from progressor.cli.question import ask
 from progressor.cli.statuses import status_option
 from progressor.cli.values import read_duration, read_filter, read_moment
 from progressor.client.client import Client
 from progressor.deployment.settings import Settings
+from progressor.errors import ArchiveDamaged, ArchiveUnavailable, ProgressorError
 from progressor.handlers.process import Process
 from progressor.http.wire.models import plain, process_document
 from progressor.inputs import HistoryRange
@@ -42,7 +47,10 @@ def get(
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Show a process: status, timer, mailbox, state, metadata, history."""
+    """Show a process: status, timer, mailbox, state, metadata, history.
+
+    If the archive cannot be read, the history is what is left in the database, and the exit status 1.
+    """
     seconds = read_duration(timeout, "--timeout")
     newest = not json and limit is None and not offset and direction == "forward"
     wanted = (
@@ -51,16 +59,50 @@ def get(
         else HistoryRange(offset, limit, direction)
     )
 
-    async def look(client: Client) -> tuple[Process[Any], Mailbox]:
-        process = await client.get(namespace, process_id, range=wanted, timeout=seconds)
-        return process, await client.mailbox(namespace, process_id)
+    async def look(client: Client) -> tuple[_HistoryRead, Mailbox]:
+        found = await _read(client, namespace, process_id, wanted, seconds)
+        return found, await client.mailbox(namespace, process_id)
 
-    process, mailbox = ask(settings, look)
+    (process, failure), mailbox = ask(settings, look)
     if json:
         print_json(process_document(process) | {"mailbox": plain(mailbox)})
     else:
         events = process.history[::-1] if newest else process.history
         stdout().print(views.process_view(process, mailbox, events))
+    _warn(process, failure)
+
+
+class _HistoryRead(NamedTuple):
+    """A process with a range of its history; of what is left of that, if the archive has failed."""
+
+    process: Process[Any]
+    failure: ArchiveDamaged | ArchiveUnavailable | None = None
+
+
+async def _read(
+    client: Client, namespace: str, process_id: str, wanted: HistoryRange, seconds: timedelta | None = None
+) -> _HistoryRead:
+    get = partial(client.get, namespace, process_id, timeout=seconds)
+    try:
+        return _HistoryRead(await get(range=wanted))
+    except (ArchiveDamaged, ArchiveUnavailable) as failure:
+        there = await get(range=None)
+        return _HistoryRead(await get(range=_left_of(there, wanted)), failure)
+
+
+def _left_of(process: Process[Any], wanted: HistoryRange) -> HistoryRange:
+    """Return the part of a range for which no archive is read."""
+    if wanted.direction == "forward":
+        return replace(wanted, offset=max(wanted.offset, process.first_event_id - 1))
+    left = (wanted.offset or process.last_event_id + 1) - process.first_event_id
+    return replace(wanted, limit=max(0, left if wanted.limit is None else min(wanted.limit, left)))
+
+
+def _warn(process: Process[Any], failure: ProgressorError | None) -> None:
+    """Warn of an archive that has failed, and exit with 1."""
+    if failure is not None:
+        warning(f"events before {process.first_event_id:,} are not shown: {failure}")
+        raise typer.Exit(REFUSED)
 
 
 @with_settings(ASKING)
@@ -75,15 +117,17 @@ def history(
 ) -> None:
     """Show the events of a process, oldest first: those that are left, and those in the archive.
 
-    PROGRESSOR_ARCHIVE says where the archive is; without it the history begins with what is left.
+    PROGRESSOR_ARCHIVE says where the archive is; without it the history begins with what is left. So it
+    does if the archive cannot be read, with the exit status 1.
     """
     wanted = HistoryRange(offset, limit)
-    process = ask(settings, lambda client: client.get(namespace, process_id, range=wanted))
+    process, failure = ask(settings, lambda client: _read(client, namespace, process_id, wanted))
     if json:
         for event in process.history:
             print_json(plain(event))
     elif process.history:
         stdout().print(views.history_view(process.history))
+    _warn(process, failure)
     first = process.history[0].event_id if process.history else process.first_event_id
     if not offset and first > 1:
         note(f"events 1 to {first - 1:,} are deleted, and not in an archive that is known here")

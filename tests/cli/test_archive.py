@@ -15,6 +15,8 @@ from progressor.archive.archive import Archive
 from progressor.archive.places import Directory
 from progressor.archive.records import EventRecord
 from tests.cli.conftest import NS, Ended
+from tests.engine.test_archives import swept
+from tests.support import NS as METERS
 
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 Ask = Callable[..., Ended]
@@ -118,6 +120,47 @@ def test_a_place_that_cannot_be_reached(
     full = progressor("archive", command, NS, *given, "--archive", str(place))
     assert (full.status, "No space left on device" in " ".join(full.err.split())) == (1, True)
     assert len(list(place.rglob("*.gz"))) == 1
+
+
+@pytest.mark.parametrize("harm", ["damaged", "unreachable"])
+def test_what_is_left_is_shown_without_the_archive(
+    progressor: Ask, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    """The events of the database, from any place; a warning and the status say why there are no others."""
+
+    async def sweep() -> None:
+        async with swept(dsn, str(tmp_path)):
+            """Three of six events are in the archive."""
+
+    asyncio.run(sweep())
+    if harm == "damaged":
+        (part,) = tmp_path.rglob("*.gz")
+        part.write_bytes(part.read_bytes()[:-1])
+    else:
+        monkeypatch.setattr(Directory, "names", _fails)
+    env = {"PROGRESSOR_DATABASE_URL": dsn, "PROGRESSOR_ARCHIVE": str(tmp_path), "COLUMNS": "300"}
+    of = (METERS, "p1", "--json")
+    for command, ids in (
+        (("history", *of), [4, 5, 6]),
+        (("history", *of, "--offset", "4"), [5, 6]),
+        (("history", *of, "--limit", "2"), [4, 5]),
+        (("get", *of), [4, 5, 6]),
+        (("get", *of, "--direction", "backward"), [6, 5, 4]),
+        (("get", *of, "--direction", "backward", "--offset", "3"), []),
+    ):
+        shown = progressor(*command, **env)
+        lines = [json.loads(line) for line in shown.out.splitlines()]
+        events = lines[0]["history"] if command[0] == "get" else lines
+        assert [each["event_id"] for each in events] == ids, command
+        fails = command[-1] != "4"
+        assert (shown.status, "events before 4 are not shown: the" in shown.err) == (fails, fails), command
+    shown = progressor("get", METERS, "p1", **env)
+    assert (shown.status, "events before 4 are not shown" in shown.err) == (1, True)
+    assert '{"units": 4}' in shown.out
+
+
+def _fails(*_: Any) -> None:
+    raise OSError(5, "Input/output error")
 
 
 @pytest.mark.parametrize("text", ["no json", '{"process_id": "p1"}', "[1]", "17"])
