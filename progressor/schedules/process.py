@@ -119,7 +119,7 @@ async def backfill(process: Scheduled, span: Span) -> list[datetime]:
     """Send the times of the past from `since` on and before `until`, in their order; return them.
 
     One that was sent before is not sent again, while its target knows the key. Rejected if there are too
-    many, if `until` lies in the future, or while the schedule is paused.
+    many, if no time can be in the span, if `until` lies in the future, or while the schedule is paused.
     """
     _refuse_paused(process)
     times = times_of(process.state.declaration, span, now=process.now)
@@ -132,6 +132,9 @@ def times_of(declaration: Declaration, span: Span, *, now: datetime) -> list[dat
     until = now if span.until is None else span.until
     if until > now:
         raise Reject("until must not lie in the future: these times come by themselves")
+    if span.since >= until:
+        end = "in the past: a backfill sends nothing else" if span.until is None else "earlier than until"
+        raise Reject(f"since must be {end}")
     timer = declaration.timer
     if timer.every is None:
         raise Reject("the schedule has no rule")

@@ -211,6 +211,9 @@ async def test_a_trigger(progressor_world: MakeWorld) -> None:
     [
         (Span(since=BEGIN - 60 * DAY), "more than 1,000 times"),
         (Span(since=BEGIN, until=BEGIN + DAY), "in the future"),
+        (Span(since=BEGIN - HOUR, until=BEGIN - DAY), "since must be earlier than until"),
+        (Span(since=BEGIN - HOUR, until=BEGIN - HOUR), "since must be earlier than until"),
+        (Span(since=BEGIN + HOUR), "since must be in the past"),
     ],
 )
 async def test_a_backfill_that_is_refused(progressor_world: MakeWorld, span: Span, why: str) -> None:
