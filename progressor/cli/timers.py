@@ -21,6 +21,7 @@ from progressor.cli.options import (
 from progressor.cli.output import print_answer
 from progressor.cli.question import ask
 from progressor.cli.values import read_delay, read_duration, read_moment
+from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.texts import visible
 from progressor.timers import SetTimer
@@ -124,8 +125,19 @@ def unset_timer(
 ) -> None:
     """Cancel a timer of a process, if it has it. The request waits for its turn, as a call does."""
     common = _common(idempotency_key, timeout)
-    ask(settings, lambda client: client.unset_timer(namespace, process_id, timer, **common))
-    print_answer(None, f"unset the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
+
+    async def unset(client: Client) -> list[str]:
+        there = await client.get(namespace, process_id, range=None, timeout=common["timeout"])
+        await client.unset_timer(namespace, process_id, timer, **common)
+        return list(there.timers)
+
+    names = ask(settings, unset)
+    of = f"{namespace}/{process_id}"
+    done = f"unset the timer {_shown(timer)}of {of}"
+    if timer not in names:
+        others = ", ".join(visible(name) if name else "one without a name" for name in names) or "none"
+        done = f"{of} had no timer {_shown(timer)}when this was asked; its timers: {others}"
+    print_answer(None, done, machine=json)
 
 
 @with_settings(ACTING)

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import sys
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -125,13 +125,16 @@ def read_since(text: str | None) -> datetime | timedelta | None:
     if text is None:
         return None
     try:
-        return read_moment(text, "--since") if is_moment(text) else read_duration(text, "--since")
+        begin = read_moment(text, "--since") if is_moment(text) else read_duration(text, "--since")
     except typer.BadParameter:
         raise typer.BadParameter(
             "it must be a time in ISO 8601 (2026-02-28T12:00:00+00:00), or a duration up to now: 90d, 12h, "
             "30m, seconds (1.5), ISO 8601 (PT1.5S) or hh:mm:ss",
             param_hint="--since",
         ) from None
+    if isinstance(begin, datetime) and begin > datetime.now(UTC):
+        raise typer.BadParameter("it must not lie ahead: nothing has happened since", param_hint="--since")
+    return begin
 
 
 def read_moment(text: str | None, hint: str) -> datetime | None:

@@ -155,6 +155,13 @@ def test_timers(ask: Ask, placed: str) -> None:
     assert ask("get", NS, placed, "--json").json["timer"]["task_type"] == "remove"
     assert ask("unset-timer", NS, placed, "--json") == (0, "null\n", "")
     assert ask("get", NS, placed, "--json").json["timer"] is None
+    assert ask("set-timer", NS, placed, "dunning", "--after", "P30D", "--remove").status == 0
+    others = f"{NS}/{placed} had no timer duning when this was asked; its timers: dunning\n"
+    assert ask("unset-timer", NS, placed, "duning") == (0, others, "")
+    done = f"unset the timer dunning of {NS}/{placed}\n"
+    assert ask("unset-timer", NS, placed, "dunning") == (0, done, "")
+    none = f"{NS}/{placed} had no timer when this was asked; its timers: none\n"
+    assert ask("unset-timer", NS, placed) == (0, none, "")
     refused = ask("fire-timer", NS, placed)
     assert (refused.status, "no timer" in refused.err) == (1, True)
     at = ("--at", "2100-01-01T00:00:00+00:00", "--remove", "--idempotency-key", "later")

@@ -118,7 +118,10 @@ def test_errors(ask: Ask, order: str) -> None:
     assert f"first without doing it: {group['repair']}" in shown
     tried = ask(*shlex.split(group["repair"])[1:], "--json").json
     assert tried["processes"] == group["count"]
-    assert ask("errors", "--since", "2100-01-01T00:00:00+00:00") == (0, "", "nothing fails\n")
+    assert ask("errors", "--since", "PT0S") == (0, "", "nothing fails\n")
+    for command in ("errors", "audit"):
+        ahead = ask(command, "--since", "2100-01-01T00:00:00+00:00")
+        assert (ahead.status, "must not lie ahead" in ahead.err) == (2, True)
     assert ask("errors", "--since", "-5").status == 2
     for wrong in ("lately", "2026-02-30"):
         refused = ask("errors", "--since", wrong)

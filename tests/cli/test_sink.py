@@ -162,6 +162,7 @@ async def test_operators(engine: Engine, dsn: str) -> None:
         ("subscriptions", "remove", "books"),
         ("subscriptions", "park", "books"),
         ("parked", "retry", "books"),
+        ("parked", "--subscription", "books"),
     ):
         refused = await ask(dsn, *args)
         assert (refused.status, "there is no subscription" in refused.err) == (2, True), refused

@@ -32,14 +32,18 @@ class SubscriptionAdmin:
     ) -> list[ParkedEntry]:
         """Return what subscriptions, or one, have put aside, in the order in which they did.
 
-        `after` is a number of an entry, to go on behind it; `limit` 1 to 1,000.
+        `after` is a number of an entry, to go on behind it; `limit` 1 to 1,000. Raise InvalidRequest if
+        there is no such subscription.
         """
         if name is not None:
             check_text("name", name)
         behind = check_count("after", after, least=0)
         most = check_count("limit", limit, least=1, most=_MOST_PARKED)
         await self._node.connected()
-        return await self._node.storage.parked_entries(name, behind=behind, limit=most)
+        found = await self._node.storage.parked_entries(name, behind=behind, limit=most)
+        if name is not None and not found:
+            await self._check_known(name)
+        return found
 
     async def retry_parked(self, name: str, number: int | None = None) -> int:
         """Have what a subscription has put aside tried again; return how many entries.
