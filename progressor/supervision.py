@@ -13,13 +13,15 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
 from functools import partial
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from progressor import metrics
 from progressor.loggers import Logger
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 log = Logger("progressor.supervision")
 
@@ -113,6 +115,34 @@ def keep_thread(part: str, run: Callable[[], None], *, until: threading.Event) -
     thread = threading.Thread(target=kept, name=f"progressor {part}", daemon=True)
     thread.start()
     return thread
+
+
+async def in_thread(part: str, work: Callable[[], T]) -> T:
+    """Return what this returns, from a thread of its own; raise its error.
+
+    Who is cancelled does not wait for it, and neither does the end of the loop or of the OS process: it may
+    hang as long as a server does that does not answer. What it returns or raises then is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(outcome: Callable[[], None]) -> None:
+        if not done.done():
+            outcome()
+
+    def run() -> None:
+        outcome: Callable[[], None]
+        try:
+            outcome = partial(done.set_result, work())
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            outcome = partial(done.set_exception, error)
+        with suppress(RuntimeError):
+            # Of a loop that is closed, as nobody waits any more.
+            loop.call_soon_threadsafe(settle, outcome)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=[run], name=f"progressor {part}", daemon=True).start()
+    return await done
 
 
 def watched(part: str, callback: Callable[P, object]) -> Callable[P, None]:

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import secrets
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,6 +41,7 @@ from progressor.storage import (
     virtual_sessions,
     with_defaults,
 )
+from progressor.supervision import in_thread
 
 if TYPE_CHECKING:
     from progressor.storage import Clock, Reads
@@ -204,7 +206,8 @@ class Node:
         SchemaMismatch if the schema does not fit this release, InvalidRequest if signals are on and a
         pooler lends out sessions.
         """
-        await asyncio.to_thread(schema_check.check, self.dsn, schema=self.options.database_schema)
+        look = partial(schema_check.check, self.dsn, schema=self.options.database_schema)
+        await in_thread("look at the schema", look)
         if self.signals is not None:
             await refuse_lent_sessions(self.dsn, self._listens_at)
 

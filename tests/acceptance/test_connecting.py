@@ -288,3 +288,28 @@ async def test_an_engine_that_did_not_start_has_no_client(empty_dsn: str, mode: 
         await engine.client.get(NS, "p")
     async with engine:
         assert await engine.client.start(NS, "p", Act(add=1)) == 1
+
+
+def test_who_leaves_does_not_wait_for_a_server_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look at the schema that hangs holds up neither a cancellation nor the end of the loop."""
+    begun, answers, looked = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(_dsn: str, **_options: Any) -> None:
+        begun.set()
+        answers.wait(10)
+        looked.set()
+
+    async def leave() -> None:
+        connecting = asyncio.create_task(Client("postgresql://nowhere").health())
+        await asyncio.to_thread(begun.wait, 10)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+
+    monkeypatch.setattr(schema_check, "check", hang)
+    asyncio.run(leave())
+    assert (begun.is_set(), looked.is_set()) == (True, False)
+    answers.set()
+    assert looked.wait(10)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from prometheus_client import REGISTRY
 import progressor
 from progressor import supervision
 from progressor.loggers import message_of
-from progressor.supervision import Background, keep_thread, report, watched
+from progressor.supervision import Background, in_thread, keep_thread, report, watched
 
 PART = "a part of the tests"
 
@@ -223,6 +224,15 @@ def test_a_callback_that_fails_is_seen(caplog: pytest.LogCaptureFixture) -> None
     assert (message_of(record), vars(record)["part"]) == ("background task failed", PART)
 
 
+async def test_a_thread_answers() -> None:
+    """With what its work returns or raises, in the context of whoever waits."""
+    asker = ContextVar("asker", default="nobody")
+    asker.set("me")
+    assert await in_thread(PART, asker.get) == "me"
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(PART, lambda: 1 // 0)
+
+
 # Callbacks that nobody watches, and why.
 _UNWATCHED = {
     "self._wake": "ends a future, or listens no more",
@@ -235,6 +245,7 @@ _UNWATCHED = {
     "self.transport.abort": "closes a connection",
     "function": "of whoever has it called",
     "partial(self._ended, part)": "supervision's own",
+    "settle": "ends a future",
 }
 _TAKERS = {"call_soon", "call_soon_threadsafe", "call_later", "call_at", "add_done_callback", "call_in"} | {
     *("add_reader", "add_writer")
