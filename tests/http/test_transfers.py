@@ -81,6 +81,9 @@ async def test_what_cannot_be(client: HttpClient) -> None:
         await client.import_processes([*twice, made("p1", namespace="other", due=DUE)])
     with pytest.raises(InvalidRequest, match="limit"):
         await client.export_processes(NS, limit=1001)
+    for more in ({"status": "error"}, {"metadata": {"a": "b"}}, {"cursor": "c"}):
+        with pytest.raises(InvalidRequest, match="names one process"):
+            await client.export_processes(NS, process_id="p1", **more)
 
 
 async def test_lines_that_are_none(transport: httpx.ASGITransport) -> None:

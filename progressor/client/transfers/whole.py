@@ -48,14 +48,18 @@ class Transferring:
         """Return a page of processes with all that belongs to them, in the order of their creation.
 
         Each page is as of one moment; it has fewer of them where they have thousands of tasks and events.
-        Values are as they are stored: encoded, if the namespace has a codec. With a `process_id` it is this
-        one alone. Raise ProcessNotFound if there is none, NamespaceNotFound,
-        and InvalidRequest for a bad filter or a bad cursor.
+        Values are as they are stored: encoded, if the namespace has a codec. With a `process_id`, and then
+        without filter and cursor, it is this one alone. Raise ProcessNotFound if there is none,
+        NamespaceNotFound, and InvalidRequest for a bad filter or a bad cursor.
         """
         check_namespace(namespace)
         wanted = check_count("limit", PAGE if limit is None else limit, least=1, most=MOST_WHOLE)
         if process_id is not None:
             check_text("process_id", process_id)
+            if (metadata, status, cursor) != (None, None, None):
+                raise InvalidRequest(
+                    "process_id names one process: give no filter and no cursor with it", field="process_id"
+                )
             await self._node.connected()
             one = await self._dispatcher.found(namespace, process_id)
             whole = await self._node.storage.whole([one.life])
