@@ -142,8 +142,8 @@ class Reader:
         """Return a range of the history from the archive and the database, read one after the other."""
         first, is_forward = snapshot.first_event_id, wanted.direction == "forward"
         if is_forward and wanted.offset >= first - 1:
-            return await self._left(snapshot, wanted, room)
-        newer = () if is_forward else await self._left(snapshot, wanted, room)
+            return await self.left(snapshot, wanted, room)
+        newer = () if is_forward else await self.left(snapshot, wanted, room)
         rest = _rest(wanted, newer)
         if first == 1 or rest.limit == 0 or (newer and newer[-1].event_id > first):
             return newer
@@ -156,10 +156,10 @@ class Reader:
             return (*newer, *_first_of(below, rest.limit, room))
         found = _first_of([each for each in older if each.event_id > wanted.offset], wanted.limit, room)
         is_all = not found or found[-1].event_id == first - 1
-        return (*found, *await self._left(snapshot, _rest(wanted, found), room)) if is_all else found
+        return (*found, *await self.left(snapshot, _rest(wanted, found), room)) if is_all else found
 
-    async def _left(self, snapshot: Snapshot, wanted: HistoryRange, room: int | None) -> tuple[Event, ...]:
-        """Return a range of the events that stand in the database."""
+    async def left(self, snapshot: Snapshot, wanted: HistoryRange, room: int | None) -> tuple[Event, ...]:
+        """Return a range of the events that stand in the database; no archive is read."""
         reads, last = await self._node.reads(), snapshot.last_event_id
         if room is None:
             return await reads.history(snapshot.life, wanted, last=last)

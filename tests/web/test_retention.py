@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
-from progressor import Retention
+from progressor import ArchiveUnavailable, Retention
+from progressor.client.reader import Reader
 from progressor.http.server.auth.scopes import OpenAccess
 from progressor.monitoring import KnownRetention
 from progressor.web.app import make_console
@@ -229,3 +231,17 @@ async def test_a_walk_that_nobody_can_make(world: World) -> None:
             assert wanted.archive == ("PROGRESSOR_ARCHIVE" in page.said)
     await world.client.set_retention(SEEN, Retention())
     assert "Waits for" not in (await browser.get(PATH)).said
+
+
+async def test_a_history_whose_archive_fails(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows what is left in the database, and why there is no more of it."""
+
+    async def fails(*_args: Any, **_options: Any) -> None:
+        raise ArchiveUnavailable(SEEN, "no such bucket")
+
+    monkeypatch.setattr(Reader, "with_history", fails)
+    page = await operator.get(f"processes/{SEEN}/order-1?view=history")
+    assert page.status == 200
+    assert "Events before 1 are not shown" in page.said
+    assert "no such bucket" in page.said
+    assert '"item": "event tea-1"' in page.said

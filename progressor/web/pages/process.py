@@ -13,7 +13,7 @@ from typing import Any
 from starlette.responses import Response
 
 from progressor.client.results import Published, TraceEntry
-from progressor.errors import InvalidRequest
+from progressor.errors import ArchiveDamaged, ArchiveUnavailable, InvalidRequest
 from progressor.handlers.dry_run import DryRun
 from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.wire.models import process_document
@@ -65,7 +65,7 @@ async def process_page(
     failures = request.reads_failures(namespace)
     found = await reader.view(snapshot)
     document = process_document(found, state=False, history=False, failures=failures)
-    more: dict[str, Any] = {"entries": None, "events": None, "following": None}
+    more: dict[str, Any] = {"entries": None, "events": None, "following": None, "archive_failure": None}
     if reads_state and view == "timeline":
         more |= await _timeline(request, snapshot)
     elif reads_state and view == "history":
@@ -140,15 +140,21 @@ async def _entries(request: PageRequest, snapshot: Snapshot, rows: Sequence[Task
 
 
 async def _history(request: PageRequest, snapshot: Snapshot) -> dict[str, Any]:
-    """Return the newest events before a place, the newest first."""
+    """Return the newest events before a place, the newest first; of those left if the archive fails."""
     reader, before = request.server.client.reader, _place(request)
     wanted = HistoryRange(before or 0, _PAGE, "backward")
-    found = await reader.with_history(snapshot, wanted, room=_ROOM)
+    failure = None
+    try:
+        found = await reader.with_history(snapshot, wanted, room=_ROOM)
+    except (ArchiveDamaged, ArchiveUnavailable) as error:
+        failure = str(error)
+        found = snapshot._replace(history=await reader.left(snapshot, wanted, _ROOM))
     wire = await reader.wire_of(snapshot.namespace)
     events = [wire.event(each, snapshot) for each in found.history]
     last = events[-1].event_id if events else None
     return {
         "events": events,
+        "archive_failure": failure,
         "following": last if last is not None and last > found.first_event_id else None,
     }
 
