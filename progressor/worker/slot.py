@@ -69,7 +69,16 @@ def log_hung(task: Task, *, hung: int, slots: int) -> dict[str, Any]:
 
 
 def log_given_up(namespace: str, processes: list[str]) -> None:
-    """Log that a stopping pool gives up the steps on these processes."""
+    """Log that a stopping pool gives up the steps on these processes; without any, the claims it repeats.
+
+    A claim whose connection was lost may have been committed: it is repeated to know what it has claimed.
+    """
+    if not processes:
+        log.warning(
+            "claims given up, a zombie collector will take what they may have claimed",
+            extra={"namespace": namespace},
+        )
+        return
     log.warning(
         "steps given up, a zombie collector will take them",
         extra={"namespace": namespace, "steps": len(processes), "processes": processes[:_MOST_NAMED]},

@@ -309,6 +309,29 @@ async def test_stop_gives_up_in_the_end(
     assert (said.namespace, said.steps, said.processes) == (NS, 1, ["p0"])
 
 
+async def test_stop_gives_up_a_claim_in_the_end(
+    make: Callable[[int], Pool],
+    storage: Storage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that an outage holds up may have got through; no step is said to be given up, as none runs."""
+    begun = asyncio.Event()
+
+    async def held_up(*_args: Any, **_options: Any) -> list[Claimed]:
+        begun.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(storage, "search_timers", held_up)
+    pool = make(2)
+    async with asyncio.timeout(30):
+        await begun.wait()
+    assert not await pool.stop(timedelta(milliseconds=10))
+    (said,) = [record for record in caplog.records if "given up" in message_of(record)]
+    assert message_of(said) == "claims given up, a zombie collector will take what they may have claimed"
+
+
 async def test_stop_gives_up_what_swallows_its_cancellation(
     make: Callable[[int], Pool], storage: Storage, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
