@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from progressor.calendars.periods import Periods
 from progressor.calendars.rrule_text import canonical, read
 from progressor.calendars.wall_clock import (
+    FIRST_MOMENT,
     LAST_WALL_YEAR,
     Wall,
     first_fixed,
@@ -54,7 +55,7 @@ class RRule:
                 field="rrule",
             )
         end = _series(self.text, wall, str(name)).end
-        if end is not None and self.after(datetime(FIRST_YEAR + 1, 1, 2, tzinfo=UTC)) is None:
+        if end is not None and self.after(FIRST_MOMENT) is None:
             raise InvalidRequest(
                 f"rrule {self.text!r} has no time: its UNTIL is before its first one", field="rrule"
             )

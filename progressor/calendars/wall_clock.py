@@ -19,6 +19,8 @@ from progressor.inputs import FIRST_YEAR, LAST_YEAR, check_moment, check_text, n
 Wall = datetime
 
 SECOND: Final = timedelta(seconds=1)
+FIRST_MOMENT: Final = datetime(FIRST_YEAR + 1, 1, 2, tzinfo=UTC)
+"""The moment after which rules have their times, and which every zone can show."""
 LAST_WALL_YEAR: Final = LAST_YEAR - 2
 """The last year of a wall time, so that its moment can be stored whatever its zone is."""
 # Two changes of one clock are further apart.
@@ -103,7 +105,7 @@ def from_moment(field: str, moment: object) -> datetime | None:
     asked = check_moment(field, moment)
     if asked.year > LAST_WALL_YEAR:
         return None
-    return max(asked, datetime(FIRST_YEAR + 1, 1, 2, tzinfo=UTC))
+    return max(asked, FIRST_MOMENT)
 
 
 def first_fixed(moment: datetime, zone: tzinfo, walls: Callable[[Wall], Iterable[Wall]]) -> datetime | None:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from progressor.calendars import rule_of
+from progressor.calendars.wall_clock import FIRST_MOMENT
 from progressor.config import RetryPolicy
 from progressor.errors import InvalidRequest, Reject
 from progressor.errors.wordings import SCHEDULES
@@ -142,7 +143,9 @@ def times_of(declaration: Declaration, span: Span, *, now: datetime) -> list[dat
     if isinstance(rule, timedelta):
         raise Reject("a plain period has no times of its own: give the schedule a Cron")
     times: list[datetime] = []
-    found = rule.after(span.since - timedelta(microseconds=1))
+    # No moment is before the first that there is.
+    since = max(span.since, FIRST_MOMENT)
+    found = rule.after(since - timedelta(microseconds=1))
     while found is not None and found < until:
         if len(times) == MOST_WAITING:
             raise Reject(f"there are more than {MOST_WAITING:,} times: give a shorter span")

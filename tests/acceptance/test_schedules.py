@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -214,10 +214,13 @@ async def test_a_trigger(progressor_world: MakeWorld) -> None:
         (Span(since=BEGIN - HOUR, until=BEGIN - DAY), "since must be earlier than until"),
         (Span(since=BEGIN - HOUR, until=BEGIN - HOUR), "since must be earlier than until"),
         (Span(since=BEGIN + HOUR), "since must be in the past"),
+        # Nothing can be subtracted from these.
+        (Span(since=datetime.min.replace(tzinfo=UTC)), "more than 1,000 times"),
+        (Span(since=datetime.min.replace(tzinfo=timezone(14 * HOUR))), "more than 1,000 times"),
     ],
 )
 async def test_a_backfill_that_is_refused(progressor_world: MakeWorld, span: Span, why: str) -> None:
-    """Nothing of it is sent."""
+    """Nothing of it is sent, and the schedule goes on."""
     runs = Runs()
     runs.namespace.schedule("hourly", HOURLY, start=hour)
     async with progressor_world([runs.namespace], now=BEGIN) as world:
@@ -225,6 +228,7 @@ async def test_a_backfill_that_is_refused(progressor_world: MakeWorld, span: Spa
             await world.client.call(backfill, f"{NS}/hourly", span)
         await world.settle()
         assert runs.begun == []
+        assert (await world.client.get(SCHEDULES, f"{NS}/hourly")).status == "running"
 
 
 async def test_a_time_whose_code_raises(progressor_world: MakeWorld) -> None:
