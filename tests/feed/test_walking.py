@@ -106,6 +106,32 @@ async def test_stored_first_then_what_comes(client: Client) -> None:
     assert told(await take(2, reader)) == [("a", "event", 4), ("a", "step", None)]
 
 
+async def test_an_init_that_has_not_succeeded(dsn: str) -> None:
+    """Its process is created once it has; before that the walk does not tell so."""
+    slow = Namespace("shop.slow", feed=True)
+    goes_on = asyncio.Event()
+
+    @slow.init
+    async def begin(process: Process[Any], waits: bool) -> None:
+        if waits:
+            await goes_on.wait()
+        elif not goes_on.is_set():
+            raise ValueError("no")
+
+    async with Engine(dsn, [slow]) as engine:
+        client = engine.client
+        await client.submit_start("shop.slow", "runs", True)
+        with pytest.raises(HandlerFailed):
+            await client.start("shop.slow", "failed", False)
+        reader = client.subscribe(kinds=ALL, after="beginning")
+        assert told(await take(1, reader)) == [("failed", "broken", None)]
+        goes_on.set()
+        await client.get("shop.slow", "runs")
+        assert told(await take(1, reader)) == [("runs", "created", None)]
+        await client.simple_repair("shop.slow", "failed")
+        assert told(await take(2, reader)) == [("failed", "repaired", None), ("failed", "created", None)]
+
+
 async def test_going_on_behind_each(client: Client) -> None:
     """From every position in the walk a reader finds exactly what comes behind it."""
     for name in "abc":

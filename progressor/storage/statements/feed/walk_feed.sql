@@ -34,6 +34,8 @@ candidate AS MATERIALIZED (
     SELECT
         p.process_no, p.namespace_no, p.process_id, p.created_at, p.status, p.status_changed_at,
         p.corrupted_by, f.process_no IS NOT NULL AS is_fresh, coalesce(f.is_new, FALSE) AS is_new,
+        -- Until its init has succeeded, it is not created: the feed tells that.
+        p.status = 'init' OR (p.status = 'error' AND p.previous_status IS NOT DISTINCT FROM 'init') AS begins,
         CASE WHEN p.process_no = %(walk)s::bigint THEN %(walk_n)s::bigint ELSE -1 END AS behind,
         greatest(
             CASE WHEN p.process_no = %(walk)s::bigint THEN %(walk_n)s::bigint ELSE 0 END,
@@ -76,7 +78,7 @@ entry AS MATERIALIZED (
         SELECT
             0::bigint AS n, 'c' AS letter, NULL::bigint AS task_id, i.created_at AS timestamp,
             NULL::jsonb AS metadata, NULL::tid AS place, 0 AS bytes
-        WHERE 'c' = ANY (%(letters)s::text[]) AND i.behind < 0 AND NOT i.is_new
+        WHERE 'c' = ANY (%(letters)s::text[]) AND i.behind < 0 AND NOT (i.is_new OR i.begins)
         UNION ALL
         SELECT e.event_id, 'e', e.task_id, e.timestamp, e.metadata, e.ctid, octet_length(e.payload)
         FROM progressor.events AS e
