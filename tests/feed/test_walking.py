@@ -285,6 +285,23 @@ async def test_from_a_moment(client: Client, tables: Tables, monkeypatch: pytest
         client.subscribe(after=datetime(2026, 1, 1))
 
 
+async def test_a_moment_behind_a_quiet_week(client: Client, tables: Tables) -> None:
+    """What came before the quiet is deleted; what is saved from the moment on is all there, and told."""
+    storage = client._node.storage
+    for name in ("old", "older"):
+        await client.start("shop.till", name, 1)
+    tables.execute("UPDATE feed SET appended_at = appended_at - interval '8 days'")
+    for name in ("new", "newer"):
+        await client.start("shop.till", name, 1)
+        while await storage.drop_leftovers(limit=1):
+            pass
+    assert (await storage.feed_head()).dropped == 1
+    events = client.subscribe(after=datetime.now(UTC) - timedelta(days=1))
+    assert [each.process_id for each in await take(2, events)] == ["new", "newer"]
+    with pytest.raises(FeedTruncated, match="deleted in part"):
+        await take(1, client.subscribe(after=datetime.now(UTC) - timedelta(days=9)))
+
+
 async def test_a_moment_among_rows_that_came_late(dsn: str, client: Client, tables: Tables) -> None:
     """What was saved before it, and committed after others, hides none of these."""
     for number in range(20):
