@@ -95,13 +95,15 @@ def message_of(prefix: str, event: FeedEvent) -> NatsMessage:
     """Return the message of an event."""
     found, data = cloudevents.attributes(event), cloudevents.data(event)
     envelope = to_json(found)
+    # A stream looks at no subject: of two sinks it would drop what the second one sends.
+    named = f"{prefix}/{found['id']}"
     body = envelope[:-1] + b',"data":' + data + b"}" if data else envelope
     return NatsMessage(
         shown=cloudevents.shown(event),
         subject=subject_of(prefix, event),
         body=body,
         # An id may have any character; a header may not.
-        headers={"Nats-Msg-Id": quote(found["id"], safe="/:"), "Content-Type": cloudevents.MEDIA_TYPE},
+        headers={"Nats-Msg-Id": quote(named, safe="/:"), "Content-Type": cloudevents.MEDIA_TYPE},
     )
 
 

@@ -79,7 +79,7 @@ async def test_a_message_is_a_structured_cloudevent(server: NatsServer) -> None:
     assert message.subject == f"progressor.{NS}.paid"
     assert message.headers is not None
     assert message.headers["Content-Type"] == "application/cloudevents+json"
-    assert message.headers["Nats-Msg-Id"] == body["id"]
+    assert message.headers["Nats-Msg-Id"] == f"progressor/{body['id']}"
     assert (body["specversion"], body["subject"], body["type"]) == ("1.0", "élan\r\nvital", f"{NS}.paid")
     assert body["data"] == {"amount": 5}
 
@@ -92,6 +92,16 @@ async def test_events_are_in_order_and_a_repetition_is_dropped(server: NatsServe
         await sink.send(numbered(20, 10))
         await sink.send([])
     assert numbers(await read(server)) == {f"p{p}": list(range(1, 11)) for p in range(20)}
+
+
+async def test_two_sinks_of_one_stream(server: NatsServer) -> None:
+    """Each brings its copy of the same events: what one has sent is no duplicate of the other's."""
+    await create(server)
+    for subject in ("progressor.billing", "progressor.audit"):
+        async with opened(server, subject=subject) as sink:
+            await sink.send(numbered(1, 3))
+    subjects = [message.subject for message in await read(server)]
+    assert subjects == [f"progressor.{each}.{NS}.paid" for each in ("billing", "audit") for _ in range(3)]
 
 
 async def test_a_server_that_is_killed_gets_all(server: NatsServer) -> None:
