@@ -10,14 +10,13 @@ process that is being repaired is tried again, and for a day one to a namespace 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from progressor.errors import InvalidRequest
-from progressor.inputs import new_lease
 from progressor.loggers import Logger
-from progressor.model import TaskType
+from progressor.storage.letters import Letter, key_of, together
 from progressor.storage.params import Columns, request_columns
 from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.pipeline import Hints, Session
@@ -129,21 +128,6 @@ class UndeliveredMessage(NamedTuple):
     attempts: int
 
 
-class _Letter(NamedTuple):
-    """A message as it stands in the outbox, and the request that it becomes."""
-
-    row: Row
-    request: Request
-
-    @property
-    def key(self) -> tuple[int, int, int]:
-        return _key_of(self.row)
-
-    @property
-    def is_start(self) -> bool:
-        return self.request.task_type is TaskType.INIT
-
-
 class Outbox(Transactions):
     """The operations on the outbox; steps append to it as they are saved."""
 
@@ -178,13 +162,13 @@ class Outbox(Transactions):
         # The namespaces of all tries: one whose answer was lost may have delivered what it took.
         taken: dict[str, None] = {}
 
-        async def attempt(session: Session, _again: bool) -> tuple[list[_Letter], Results, Delivery]:
+        async def attempt(session: Session, _again: bool) -> tuple[list[Letter], Results, Delivery]:
             params = {"limit": limit, "bytes": _MOST_BYTES, "now": now}
             try:
                 held.clear()
                 rows = (await session.begin({"take_messages": params}))["take_messages"]
                 held.extend(rows)
-                letters = _together(rows)
+                letters = together(rows)
                 taken.update(dict.fromkeys(each.request.namespace for each in letters))
                 hints, woken = wakes(taken)
                 results = await session.commit(_delivering(letters, now), hints)
@@ -201,27 +185,30 @@ class Outbox(Transactions):
         return sent._replace(refused=refused, namespaces=tuple(taken))
 
     async def _settle(
-        self, letters: Sequence[_Letter], results: Results, delivered: Counter[str], now: datetime | None
+        self, letters: Sequence[Letter], results: Results, delivered: Counter[str], now: datetime | None
     ) -> tuple[RefusedMessage, ...]:
         """Count what was delivered; end what was refused or leave it for later, and return what ended."""
-        dropped = {_key_of(row) for row in results.get("drop_messages", ())}
+        dropped = {key_of(row) for row in results.get("drop_messages", ())}
         left: list[tuple[Row, timedelta | None]] = []
         reasons: dict[tuple[int, int, int], str] = {}
-        for letter, outcome in zip(letters, await self._outcomes(letters, results), strict=True):
-            delay = None
-            if outcome is None:
-                delay = _pause(letter.row)
-            elif isinstance(outcome, NotPrepared):
+        put_off: set[tuple[int, str, str]] = set()
+        reached = {each.line for each in letters if each.key in dropped and not each.is_start}
+        for letter, found in zip(letters, await self._outcomes(letters, results), strict=True):
+            # What was in the way of a start was still there for what came behind it.
+            was_there = found is None and letter.line in reached
+            outcome = NotPrepared(Reason.EXISTS) if was_there else found
+            delay = _delay(letter.row, outcome)
+            if isinstance(outcome, NotPrepared):
+                if delay is None and letter.line in put_off:
+                    # What it was sent behind comes first, and may be what it needs there.
+                    continue
                 reasons[letter.key] = outcome.reason.value
-                if outcome.reason is Reason.NO_NAMESPACE:
-                    delay = _pause_of_a_day(letter.row)
-                elif outcome.reason is Reason.BROKEN:
-                    # Its target is being repaired: otherwise it was dropped, with a task.
-                    delay = _pause(letter.row)
-            else:
+            elif outcome is not None:
                 delivered[letter.request.namespace] += 1
             if letter.key not in dropped:
                 left.append((letter.row, delay))
+                if delay is not None:
+                    put_off.add(letter.line)
         ended = dropped | await self._left(left, now)
         return tuple(
             _refused(letter.row, reasons[letter.key])
@@ -229,7 +216,7 @@ class Outbox(Transactions):
             if letter.key in ended and letter.key in reasons
         )
 
-    async def _outcomes(self, letters: Sequence[_Letter], results: Results) -> list[Prepared | None]:
+    async def _outcomes(self, letters: Sequence[Letter], results: Results) -> list[Prepared | None]:
         """Return what became of each: None if it must be tried again."""
         starts = [each.request for each in letters if each.is_start]
         started: list[Prepared | None] = [None] * len(starts)
@@ -272,7 +259,7 @@ class Outbox(Transactions):
         settled = await self._transact(
             "settle_messages", {"settle_messages": params}, patience=self._patience
         )
-        return {_key_of(row) for row in settled["settle_messages"]}
+        return {key_of(row) for row in settled["settle_messages"]}
 
     async def _one_by_one(self, most: int, now: datetime | None) -> Delivery:
         total = Delivery(Counter())
@@ -309,43 +296,7 @@ class Outbox(Transactions):
         return Delivery(Counter(), (about,) if ended else (), more=True)
 
 
-def _together(rows: Sequence[Row]) -> list[_Letter]:
-    """Return those that one transaction can deliver, which makes starts before notices.
-
-    A start waits for the next one if there is another message to its target, a notice if there is one of
-    its key; and so do those after it.
-    """
-    letters: list[_Letter] = []
-    keys: dict[tuple[str, str], set[str]] = {}
-    closed: set[tuple[str, str]] = set()
-    for row in rows:
-        letter = _Letter(row, _request_of(row))
-        target, key = (letter.request.namespace, letter.request.process_id), row["idempotency_key"]
-        others = keys.setdefault(target, set())
-        if target in closed or (letter.is_start and others) or key in others:
-            closed.add(target)
-            continue
-        others.add(key)
-        letters.append(letter)
-    return letters
-
-
-def _request_of(row: Row) -> Request:
-    return Request(
-        namespace=row["namespace"],
-        process_id=row["process_id"],
-        task_type=TaskType(row["task_type"]),
-        idempotency_key=row["idempotency_key"],
-        request_hash=bytes(row["request_hash"]),
-        lease=new_lease(),
-        name=row["name"],
-        args=row["args"],
-        process_metadata=row["metadata"],
-        trace=row["trace"],
-    )
-
-
-def _delivering(letters: Sequence[_Letter], now: datetime | None) -> dict[str, Params]:
+def _delivering(letters: Sequence[Letter], now: datetime | None) -> dict[str, Params]:
     """Return the statements that make tasks of messages, and drop these from the outbox."""
     delivering: dict[str, Params] = {}
     starts = [each.request for each in letters if each.is_start]
@@ -363,16 +314,24 @@ def _delivering(letters: Sequence[_Letter], now: datetime | None) -> dict[str, P
     return delivering
 
 
-def _key_of(row: Mapping[str, int]) -> tuple[int, int, int]:
-    return row["process_no"], row["task_id"], row["n"]
-
-
 def _key_columns(rows: Sequence[Row]) -> Columns:
     return {
         "sender_no": bigints([row["process_no"] for row in rows]),
         "sent_by": bigints([row["task_id"] for row in rows]),
         "n": bigints([row["n"] for row in rows]),
     }
+
+
+def _delay(row: Row, outcome: Prepared | None) -> timedelta | None:
+    """Return when a message that has not left the outbox is tried again; None if it is ended."""
+    if outcome is None:
+        return _pause(row)
+    if outcome == NotPrepared(Reason.NO_NAMESPACE):
+        return _pause_of_a_day(row)
+    if isinstance(outcome, NotPrepared) and outcome.reason is Reason.BROKEN:
+        # Its target is being repaired: otherwise it was dropped, with a task.
+        return _pause(row)
+    return None
 
 
 def _pause(row: Row) -> timedelta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from progressor.messages.message import Message, message_key, request_hash
 from progressor.model import Decision
+from progressor.storage.letters import together
 from progressor.storage.operations import Storage
 from progressor.storage.outbox import Delivery, Outbox, RefusedMessage
 from progressor.storage.postgres.pipeline import Session
@@ -421,6 +422,56 @@ async def test_what_comes_behind_one_that_is_put_off(
     assert [text for _, _, text in received(tables, "x")][1:] == [b"1", b"2"]
 
 
+def before_started(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch, change: Callable[[], Awaitable[None]]
+) -> None:
+    """Have this happen once a courier has committed, before it looks at starts that made nothing."""
+    transact = outbox._transact
+
+    async def changed(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "started":
+            await change()
+        return await transact(name, *args, **kwargs)
+
+    monkeypatch.setattr(outbox, "_transact", changed)
+
+
+async def test_what_comes_behind_a_start_that_is_put_off(
+    storage: Storage, outbox: Outbox, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its namespace is served just now: the notice that the start makes a target for waits for that."""
+
+    async def serve() -> None:
+        tables.set_namespace("later")
+
+    await start(storage, "a")
+    await send(storage, begin("x", namespace="later"), notice("x", namespace="later"))
+    with monkeypatch.context() as patch:
+        before_started(outbox, patch, serve)
+        done = await outbox.deliver(now=T0)
+    assert (done.delivered, done.refused) == ({}, ())
+    assert (await outbox.deliver(now=T0 + SECOND)).delivered == {"later": 2}
+    assert [kind for kind, _, _ in received(tables, "x")] == ["init", "notify"]
+
+
+async def test_a_start_whose_target_goes(
+    storage: Storage, outbox: Outbox, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent behind it has reached the process that was there: it is refused, and not made later."""
+
+    async def remove() -> None:
+        await storage.remove(NS, "b")
+
+    await start(storage, "a")
+    await start(storage, "b")
+    await send(storage, begin(), notice())
+    before_started(outbox, monkeypatch, remove)
+    done = await outbox.deliver(now=T0)
+    assert done.delivered == {NS: 1}
+    assert [each.reason for each in done.refused] == ["exists"]
+    assert waiting(tables) == []
+
+
 async def test_a_removed_target(storage: Storage, outbox: Outbox) -> None:
     """It is refused as one that never was."""
     await start(storage, "a")
@@ -582,10 +633,10 @@ async def test_a_courier_that_dies(
 
 async def _die_at(session: Session, nth: int) -> None:
     """Take the messages, perhaps make their tasks, and end the connection before the commit."""
-    from progressor.storage.outbox import _delivering, _together  # noqa: PLC0415 - what a courier sends
+    from progressor.storage.outbox import _delivering  # noqa: PLC0415 - what a courier sends
 
     params = {"limit": 10, "bytes": 1 << 20, "now": T0}
-    letters = _together((await session.begin({"take_messages": params}))["take_messages"])
+    letters = together((await session.begin({"take_messages": params}))["take_messages"])
     if nth == 2:
         made = await session._send(_delivering(letters, T0))
         assert len(made["drop_messages"]) == 2
