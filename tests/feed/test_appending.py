@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -260,6 +260,23 @@ async def test_a_lost_worker(storage: Storage, tables: Tables, dsn: str) -> None
     for _ in range(2):
         await support.collect(storage, T0 + timedelta(minutes=1), lease_age=timedelta(seconds=30))
     await until_fed(dsn, ("b", 0, 0))
+
+
+async def test_when_a_lost_worker_broke_its_process(storage: Storage, tables: Tables) -> None:
+    """At the time that the process has it, by which one who begins at the beginning knows what was told."""
+    tables.set_namespace("order")
+    tables.execute("UPDATE progressor.namespaces SET options = options || '{\"feed\": true}'")
+    then = datetime(2020, 1, 1, tzinfo=UTC)
+    tables.set_worker(seen_at=then)
+    tables.set_collector()
+    await support.hold(storage, support.init("o-1", namespace="order"), now=then)
+    seen = support.evidence(then + timedelta(hours=1), since=then)
+    # By the clock of the database: each statement has a time of its own.
+    minute = timedelta(minutes=1)
+    assert await storage.collect_zombies(seen, lease_age=minute, grace=minute)
+    (fed,) = tables.execute("SELECT appended_at FROM feed")
+    (broken,) = tables.execute("SELECT status_changed_at FROM processes")
+    assert list(fed.values()) == list(broken.values())
 
 
 async def test_a_step_that_is_saved_twice(storage: Storage, tables: Tables, dsn: str) -> None:
