@@ -424,3 +424,20 @@ async def test_what_does_not_fit(client: Client) -> None:
     with pytest.raises(NamespaceNotFound):
         async with client.subscription("ledger", namespaces=["tilll"]):
             pass
+
+
+async def test_a_reader_is_entered_once_at_a_time(client: Client, tables: Tables, often: None) -> None:
+    """Another entering is refused, also while the first is under way; once left, it holds nothing."""
+    reader = client.subscription("ledger", lease_age=LONG)
+    entering = [asyncio.ensure_future(reader.__aenter__()) for _ in range(2)]
+    entered, refused = await asyncio.gather(*entering, return_exceptions=True)
+    assert entered is reader
+    assert isinstance(refused, InvalidRequest)
+    with pytest.raises(InvalidRequest, match="entered already"):
+        async with reader:
+            pass
+    assert reader.slices == [0]
+    await reader.__aexit__(None, None, None)
+    assert tables.execute("SELECT reader_id FROM subscription_readers") == []
+    async with reader:
+        assert reader.slices == [0]

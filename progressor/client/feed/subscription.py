@@ -93,8 +93,8 @@ class Subscription:
     """A reader of a durable subscription, made by Client.subscription.
 
     Entering it raises NamespaceNotFound or InvalidRequest if nothing can come from its namespaces,
-    InvalidRequest if the subscription has another number of slices, and FeedTruncated if it cannot begin at
-    its start. Leaving it gives its slices to other readers at once.
+    InvalidRequest if the subscription has another number of slices or this reader is entered already, and
+    FeedTruncated if it cannot begin at its start. Leaving it gives its slices to other readers at once.
     """
 
     def __init__(self, node: Node, reader: EventReader, options: SubscriptionOptions) -> None:
@@ -120,6 +120,22 @@ class Subscription:
         return sorted(self._slices)
 
     async def __aenter__(self) -> Self:
+        if self._is_entered:
+            # Its slices would stay with a heartbeat that no exit ends.
+            raise InvalidRequest(
+                f"this reader of subscription {self.name!r} is entered already: make another one",
+                field="subscription",
+            )
+        self._is_entered = True
+        try:
+            await self._enter()
+        except BaseException:
+            self._is_entered = False
+            raise
+        self._background.keep("subscription", self._beat)
+        return self
+
+    async def _enter(self) -> None:
         await self._node.connected()
         storage, options = self._node.storage, self._options
         await self._reader.check_feeds(options.wanted.namespaces, await storage.fed_namespaces())
@@ -142,9 +158,6 @@ class Subscription:
             # Slices that nobody reads would wait for the end of this lease.
             await self._leave()
             raise
-        self._is_entered = True
-        self._background.keep("subscription", self._beat)
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._is_entered = False
