@@ -14,7 +14,7 @@ import select
 import stat
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -110,22 +110,22 @@ class _StandardOutput:
     def write(self, lines: bytes, is_left: threading.Event) -> None:
         """Write lines, behind the rest of one that was begun; stop in between if nobody waits for them."""
         with self._lock:
-            is_torn, data, self._rest = bool(self._rest), self._rest + lines, b""
+            data = self._rest + lines
             try:
-                done = _write_while_wanted(data, is_left)
+                for done in _written(data, is_left):
+                    is_torn = not data.endswith(b"\n", 0, done)
+                    self._rest = data[done : data.index(b"\n", done) + 1] if is_torn else b""
             except BrokenPipeError:
+                # Whoever reads it next begins anew.
+                self._rest = b""
                 text = "standard output cannot be written: its reader has left (broken pipe)"
                 raise SinkUnreachable(text) from None
             except (OSError, ValueError) as error:
                 raise SinkUnreachable(f"standard output cannot be written: {_why(error)}") from None
-            if done:
-                is_torn = not data.endswith(b"\n", 0, done)
-            if is_torn:
-                self._rest = data[done : data.index(b"\n", done) + 1]
 
 
-def _write_while_wanted(data: bytes, is_left: threading.Event) -> int:
-    """Write to standard output until nobody waits for it; return how many bytes were written."""
+def _written(data: bytes, is_left: threading.Event) -> Iterator[int]:
+    """Write to standard output until nobody waits for it; yield how much is written so far, in bytes."""
     out = sys.stdout
     if out is None:
         raise ValueError("it is closed")
@@ -136,16 +136,17 @@ def _write_while_wanted(data: bytes, is_left: threading.Event) -> int:
         # It was replaced, by one that has no file: that of a test.
         out.write(data.decode())
         out.flush()
-        return len(data)
+        yield len(data)
+        return
     done = 0
     while done < len(data) and not is_left.is_set():
         # A pipe that is ready takes so many bytes at once.
         if select.select([], [number], [], _LOOK)[1]:
             with suppress(BlockingIOError):
                 done += os.write(number, data[done : done + select.PIPE_BUF])
+                yield done
     if stat.S_ISREG(os.fstat(number).st_mode):
         os.fsync(number)
-    return done
 
 
 def _append(path: Path, lines: bytes) -> None:

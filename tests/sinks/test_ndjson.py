@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import io
 import json
@@ -205,6 +206,33 @@ def test_standard_output(is_file: bool, tmp_path: Path) -> None:
     first, *lines = path.read_text().splitlines()
     assert first == "before"
     assert [len(json.loads(line)["data"]) for line in lines] == [100_000] * 3
+
+
+async def test_a_disk_that_is_full_behind_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line of which it took a part is ended before the next one begins."""
+    torn, after = made(payload="x" * 100_000), made()
+    written, write = 0, os.write
+
+    def full(number: int, data: bytes) -> int:
+        nonlocal written
+        if written >= 10_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = write(number, data)
+        written += done
+        return done
+
+    path = tmp_path / "out"
+    with path.open("w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        sink = NdjsonSink("-")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(SinkUnreachable, match="No space left"):
+                await sink.send([torn])
+        await sink.send([after])
+    assert [line["id"] for line in _lines(path)] == [torn.id, after.id]
 
 
 class _Piped(io.TextIOWrapper):
