@@ -376,6 +376,23 @@ async def test_what_operators_see(client: Client) -> None:
         assert known.age > timedelta()
 
 
+async def test_a_part_of_a_transaction_is_behind(client: Client, tables: Tables) -> None:
+    """So many events are left of it as a batch has not held; once its row is deleted, they are lost."""
+    async with client.subscription("ledger") as events:
+        await client.start("till", "a", 3)
+        (batch,) = await take(events.batches(max=2))
+        await batch.commit()
+        (known,) = await client.subscriptions()
+        assert (known.behind, known.is_lost) == (1, False)
+        assert known.age > timedelta()
+    tables.execute("DELETE FROM feed")
+    tables.execute("UPDATE feed_head SET dropped = position")
+    async with client.subscription("ledger") as events:
+        with pytest.raises(FeedTruncated, match="it was deleted"):
+            await take(events.batches())
+    assert [each.is_lost for each in await client.subscriptions()] == [True]
+
+
 async def test_the_connections_are_cut(client: Client, dsn: str) -> None:
     """A reader goes on after an outage, and misses nothing."""
     async with client.subscription("ledger") as events:

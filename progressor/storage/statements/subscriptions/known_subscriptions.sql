@@ -13,22 +13,27 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT
         bool_or(c.walk IS NOT NULL) AS is_walking,
-        max(h.position - c.position) AS behind,
+        max(h.position - c.done) AS behind,
         coalesce(now() - min(f.appended_at), interval '0') AS age,
         bool_or(
-            c.epoch <> h.epoch OR c.position > h.position OR c.position < h.dropped
+            c.epoch <> h.epoch OR c.position > h.position OR c.done < h.dropped
             -- Another row is there than the one that was read.
             OR (c.mark <> 0 AND coalesce(r.mark <> c.mark, FALSE))
         ) AS is_lost,
         min(c.failing_since) AS failing_since, max(c.attempts) AS attempts,
         (array_agg(c.error ORDER BY c.failing_since) FILTER (WHERE c.error IS NOT NULL))[1] AS error,
         max(c.committed_at) AS committed_at
-    FROM progressor.subscription_slices AS c
+    FROM (
+        -- A row of which entries are left, behind the item of the place, is not done.
+        SELECT c.*, c.position - CASE WHEN c.item < 4611686018427387904 THEN 1 ELSE 0 END AS done
+        FROM progressor.subscription_slices AS c
+        WHERE c.name = s.name
+    ) AS c
     CROSS JOIN progressor.feed_head AS h
     LEFT JOIN LATERAL (
         SELECT f.appended_at
         FROM progressor.feed AS f
-        WHERE f.position > c.position
+        WHERE f.position > c.done
         ORDER BY f.position
         LIMIT 1
     ) AS f ON TRUE
@@ -39,7 +44,6 @@ CROSS JOIN LATERAL (
         WHERE f.position = ANY (ARRAY[c.position])
         OFFSET 0
     ) AS r ON TRUE
-    WHERE c.name = s.name
     OFFSET 0
 ) AS k
 CROSS JOIN LATERAL (
