@@ -163,12 +163,12 @@ def given_key(key: str | None) -> str | None:
     return None if redone_with(key) is not None else key
 
 
-def check_count(field: str, value: object, *, least: int, most: int | None = None) -> int:
-    """Return a whole number from `least` to `most`; InvalidRequest if it is none."""
+def check_count(field: str, value: object, *, least: int, most: int = LAST_ID) -> int:
+    """Return a whole number from `least` to `most`, by default any that is stored; else InvalidRequest."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidRequest(f"{field} must be a whole number, not {type(value).__name__}", field=field)
-    if value < least or (most is not None and value > most):
-        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+    if not least <= value <= most:
+        bounds = f"{least} or more" if value < least and most == LAST_ID else f"from {least} to {most}"
         raise InvalidRequest(f"{field} must be {bounds}, not {value}", field=field)
     return value
 

@@ -12,7 +12,10 @@ from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
 from progressor.cli.output import clock, print_answer
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing, print_found
+from progressor.cli.values import read_moment
+from progressor.client.feed.positions import Start, check_start
 from progressor.deployment.settings import Settings
+from progressor.errors import InvalidRequest
 from progressor.storage import KnownSubscription, ParkedEntry
 from progressor.texts import short, visible
 
@@ -76,15 +79,27 @@ def move(
     name: Name,
     to: Annotated[
         str,
-        typer.Argument(metavar="TO", show_default=False, help="latest, beginning, or a position."),
+        typer.Argument(metavar="TO", show_default=False, help="latest, beginning, a time, or a position."),
     ],
     *,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
     """Go on from another place, with nothing parked; from the beginning a projection is built anew."""
-    ask(settings, lambda client: client.move_subscription(name, to))
+    start = _read_start(to)
+    ask(settings, lambda client: client.move_subscription(name, start))
     print_answer(None, f"moved {visible(name)}", machine=json)
+
+
+def _read_start(text: str) -> Start:
+    """Return where to go on; InvalidRequest if that is neither a word, nor a position, nor a time."""
+    try:
+        return check_start("TO", text)
+    except InvalidRequest as wrong:
+        try:
+            return read_moment(text, "TO") or text
+        except typer.BadParameter:
+            raise wrong from None
 
 
 @subscriptions_app.command("remove")

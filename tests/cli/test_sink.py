@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,12 @@ async def test_operators(engine: Engine, dsn: str) -> None:
         "b",
         "a test order",
     )
+    for number in ("0", str(2**63)):
+        wrong = await ask(dsn, "parked", "retry", "books", number)
+        assert (wrong.status, "NUMBER must be" in wrong.err) == (2, True), wrong.err
     sink.refuses = False
-    assert (await ask(dsn, "subscriptions", "move", "books", "beginning")).status == 0
+    for moment in ((datetime.now(UTC) + timedelta(days=1)).isoformat(), "beginning"):
+        assert (await ask(dsn, "subscriptions", "move", "books", moment)).status == 0
     await eventually(lambda: ("b", 1) in sink.got, "from the beginning")
     assert (await ask(dsn, "subscriptions", "remove", "books")).status == 0
     with pytest.raises(Exception, match="it was removed"):
@@ -166,7 +170,8 @@ async def test_operators(engine: Engine, dsn: str) -> None:
     ):
         refused = await ask(dsn, *args)
         assert (refused.status, "there is no subscription" in refused.err) == (2, True), refused
-    assert (await ask(dsn, "subscriptions", "move", "books", "soon")).status == 2
+    wrong = await ask(dsn, "subscriptions", "move", "books", "soon")
+    assert (wrong.status, "TO must be latest, beginning, a moment" in wrong.err) == (2, True), wrong.err
 
 
 @pytest.mark.parametrize(

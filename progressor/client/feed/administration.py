@@ -51,6 +51,8 @@ class SubscriptionAdmin:
         With the `number` of one, all of its process. What fails again stays aside. Raise InvalidRequest if
         there is no such subscription or entry.
         """
+        if number is not None:
+            check_count("number", number, least=1)
         return await self._act_on_parked(name, number, AuditVerb.RETRY_PARKED)
 
     async def skip_parked(self, name: str, number: int) -> int:
