@@ -161,27 +161,41 @@ async def test_a_commit_of_what_the_feed_has_lost(
 async def test_what_cannot_be_told_is_not_passed_over(
     client: Client, monkeypatch: pytest.MonkeyPatch, failure: type[BaseException]
 ) -> None:
-    """A loop that ends while it decodes a batch has not delivered it: the next loop gets the same one."""
+    """A loop that ends while it decodes a batch has not delivered it: the next loop gets the same one.
+
+    What comes before an error is a batch of its own, so who moves behind the error passes over nothing.
+    """
     await client.start("till", "a", 3)
-    told, failing = EventReader.told, True
+    # The first error ends a batch, the second one comes first.
+    told, failures = EventReader.told, 2 if failure is ValueError else 1
 
     async def fails(self: EventReader, entry: Any) -> FeedEvent:
-        nonlocal failing
-        if failing and entry.n == 2:
-            failing = False
+        nonlocal failures
+        if failures and entry.n == 2:
+            failures -= 1
             raise failure("no")
         return await told(self, entry)
 
     monkeypatch.setattr(EventReader, "told", fails)
     async with client.subscription("ledger", start="beginning") as events:
+        batches = events.batches(max=3)
+        if failure is ValueError:
+            first = await take(batches)
+            assert ids(first) == [("a", 1)]
+            await first.commit()
         with pytest.raises(failure):
-            await take(events.batches(max=2))
+            await take(batches)
+        left = [("a", 2), ("a", 3)] if failure is ValueError else [("a", 1), ("a", 2), ("a", 3)]
+        batches = events.batches(max=3)
+        assert ids(await take(batches)) == left
+    async with client.subscription("ledger") as events:
         batches = events.batches(max=2)
-        first = await take(batches)
-        assert ids(first, await take(batches)) == [("a", 1), ("a", 2), ("a", 3)]
+        first, *others = [await take(batches) for _ in range(len(left) - 1)]
+        assert ids(first, *others) == left
         await first.commit()
     async with client.subscription("ledger") as events:
-        assert ids(await take(events.batches())) == [("a", 3)]
+        if others:
+            assert ids(await take(events.batches())) == left[2:]
 
 
 async def test_two_loops_at_once(client: Client) -> None:
@@ -201,6 +215,11 @@ async def test_one_that_is_not_entered(client: Client) -> None:
         waiting = asyncio.ensure_future(take(events.batches()))
     with pytest.raises(InvalidRequest, match="inside of its `async with`"):
         await waiting
+    await client.start("till", "a")
+    async with client.subscription("other", start="beginning") as events:
+        batch = await take(events.batches())
+    with pytest.raises(SubscriptionLost, match="this reader has left it"):
+        await batch.commit()
 
 
 async def test_an_entering_that_is_cancelled(

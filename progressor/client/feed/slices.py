@@ -76,6 +76,11 @@ class OpenSlice:
         if taken.serial == self._delivered:
             self._delivered -= 1
 
+    def take_rest_back(self, taken: Taken, count: int) -> Taken:
+        """Have all but the first `count` entries of what was taken last delivered again; return these."""
+        self.entries = [*taken.entries[count:], *self.entries]
+        return taken._replace(entries=taken.entries[:count], place=taken.entries[count - 1].place)
+
     async def advance(self, node: Node) -> None:
         """Move the checkpoint over what nobody asked for, if all else is committed."""
         if self.is_settled and not self.entries and self.place != self.stored:
@@ -92,7 +97,8 @@ class OpenSlice:
                 number = self.key.slice.number
                 raise SubscriptionLost(
                     self.key.name,
-                    f"another reader has slice {number} by now, or a fail-over lost what was read",
+                    f"this reader has left it, another reader has slice {number} by now, or a fail-over "
+                    "lost what was read",
                 )
             self.stored, self.attempts = to.place, 0
             if to.serial is not None:

@@ -184,21 +184,29 @@ class Subscription:
         has yielded; read in one at a time.
 
         Raise FeedTruncated if the feed has no longer what comes next, Undecryptable at a payload that does
-        not decrypt, InvalidRequest outside of `async with`, and SubscriptionLost if the subscription was
-        removed.
+        not decrypt, once all before it is yielded, InvalidRequest outside of `async with`, and
+        SubscriptionLost if the subscription was removed.
         """
         async for taken in self.taken(
             most=check_count("max", max, least=1, most=_MOST_TAKEN), within=_checked_within(within)
         ):
             if taken is None:
                 continue
-            try:
-                events = [await self._reader.told(entry) for entry in taken.entries]
-            except BaseException:
-                # Another loop would go on behind them, and its commit pass over them.
+            yield await self._told(taken)
+
+    async def _told(self, taken: Taken) -> FeedBatch:
+        """Return a batch of what was taken, up to one that cannot be told, which is raised next."""
+        events: list[FeedEvent] = []
+        try:
+            for entry in taken.entries:
+                events.append(await self._reader.told(entry))  # noqa: PERF401 - some are left by an error
+        except BaseException as error:
+            # Another loop would go on behind them, and its commit pass over them.
+            if not events or not isinstance(error, Exception):
                 taken.of.take_back(taken)
                 raise
-            yield FeedBatch(self._node, taken, events)
+            taken = taken.of.take_rest_back(taken, len(events))
+        return FeedBatch(self._node, taken, events)
 
     @property
     def open_slices(self) -> list[OpenSlice]:
