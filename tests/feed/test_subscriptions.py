@@ -443,6 +443,21 @@ async def test_what_does_not_fit(client: Client) -> None:
             pass
 
 
+async def test_a_namespace_that_is_retired(client: Client, tables: Tables) -> None:
+    """A subscription that names it beside others goes on with these; a new one is refused, as misspelt."""
+    names = ["till", "old"]
+    tables.set_namespace("old")
+    async with client.subscription("ledger", namespaces=names, start="beginning"):
+        pass
+    tables.execute("DELETE FROM namespaces WHERE name = 'old'")
+    await client.start("till", "a")
+    async with client.subscription("ledger", namespaces=names) as events:
+        assert ids(*await take(events.batches())) == [("a", 1)]
+    with pytest.raises(NamespaceNotFound):
+        async with client.subscription("other", namespaces=names):
+            pass
+
+
 async def test_a_reader_is_entered_once_at_a_time(client: Client, tables: Tables, often: None) -> None:
     """Another entering is refused, also while the first is under way; once left, it holds nothing."""
     reader = client.subscription("ledger", lease_age=LONG)

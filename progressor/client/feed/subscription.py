@@ -138,8 +138,12 @@ class Subscription:
     async def _enter(self) -> None:
         await self._node.connected()
         storage, options = self._node.storage, self._options
-        await self._reader.check_feeds(options.wanted.namespaces, await storage.fed_namespaces())
         slices = await storage.subscribed(self.name, 1, None)
+        known, named = await storage.fed_namespaces(), options.wanted.namespaces
+        if slices is not None and named is not None:
+            # Some may be retired since it was made: that holds up none of the others.
+            named = [each for each in named if "*" in each or each in known] or named
+        await self._reader.check_feeds(named, known)
         # Once, unless an operator removes it at this moment.
         while slices is None:
             place = await place_at(storage, options.start)
