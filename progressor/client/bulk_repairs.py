@@ -19,7 +19,7 @@ from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.reader import Reader
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.codecs.codec import ANY_PROCESS
-from progressor.errors import BulkNotFound, InvalidRequest
+from progressor.errors import BulkNotFound, IdempotencyConflict, InvalidRequest
 from progressor.inputs import LAST_ID, check_bulk_filter, check_count
 from progressor.model import TaskType
 from progressor.node.node import Node
@@ -53,9 +53,9 @@ class BulkRepairing:
 
         With `redo`, the call or notify that broke a process is run again, once, as by `Client.redo`, when
         the process is repaired, and after it those that were cancelled because it broke. A key that was
-        used before for the same bulk returns that bulk. Raise InvalidRequest if the key was used for
-        another bulk, if `simple` has args, or if the namespace has no repair handler and the repair is not
-        `simple`, and NamespaceNotFound.
+        used before for the same bulk returns that bulk. Raise IdempotencyConflict if it was used for
+        another one, InvalidRequest if `simple` has args, or if the namespace has no repair handler and the
+        repair is not `simple`, and NamespaceNotFound.
         """
         check_bulk_filter(detail_like, handler)
         check_bulk_args(args, simple=simple)
@@ -85,11 +85,7 @@ class BulkRepairing:
             act=self._node.act(AuditVerb.REPAIR_ALL),
         )
         if made.is_another:
-            raise InvalidRequest(
-                f"idempotency key {request.idempotency_key!r} was already used for another bulk: use a new "
-                "key for a new bulk",
-                field="idempotency_key",
-            )
+            raise IdempotencyConflict(namespace, None, request.idempotency_key)
         return made.bulk
 
     async def _require_repair_handler(self, namespace: str) -> None:

@@ -123,12 +123,18 @@ class KeyMissing(Undecryptable):
 
 
 class IdempotencyConflict(InvalidRequest):
-    """The idempotency key was used before on this process, with another request."""
+    """The idempotency key was used before on this process, with another request.
 
-    def __init__(self, namespace: str, process_id: str, idempotency_key: str) -> None:
+    `process_id` is None if it was to be that of a bulk, and another bulk has it.
+    """
+
+    def __init__(self, namespace: str, process_id: str | None, idempotency_key: str) -> None:
+        used = "for another bulk: use a new key for a new bulk"
+        if process_id is not None:
+            where = process_text(namespace, process_id)
+            used = f"on {where} for another request: use a new key for a new request"
         super().__init__(
-            f"idempotency key {idempotency_key!r} was already used on "
-            f"{process_text(namespace, process_id)} for another request: use a new key for a new request",
+            f"idempotency key {idempotency_key!r} was already used {used}",
             field="idempotency_key",
         )
         self.namespace = namespace

@@ -14,6 +14,7 @@ from progressor import (
     BulkStatus,
     Client,
     HandlerFailed,
+    IdempotencyConflict,
     InvalidRequest,
     Namespace,
     NamespaceNotFound,
@@ -258,9 +259,9 @@ async def test_nothing_runs_bulks_where_no_zombies_are_collected(engine: MakeEng
     bulk = await running.client.repair_all(NS, simple=True, idempotency_key="tonight")
     again = await running.client.repair_all(NS, simple=True, idempotency_key="tonight")
     assert again.bulk_id == bulk.bulk_id
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(IdempotencyConflict, match="for another bulk") as caught:
         await running.client.repair_all(NS, simple=True, handler="act", idempotency_key="tonight")
-    assert caught.value.field == "idempotency_key"
+    assert (caught.value.field, caught.value.process_id) == ("idempotency_key", None)
     assert (await running.client.bulk(bulk.bulk_id)).left == 1
     await engine(scripted.namespace)
     assert (await ended(running.client, bulk)).repaired == 1

@@ -32,6 +32,7 @@ ERRORS = [
     errors.InvalidRequest("limit must be 1 or more", field="limit"),
     errors.InvalidRequest("args.amount: too small", field="args.amount"),
     errors.IdempotencyConflict(NS, "o1", "key"),
+    errors.IdempotencyConflict(NS, None, "key"),
     errors.CallCycle(["a", "b"]),
     errors.InvalidState("not of its type"),
     errors.Undecryptable(NS, "o1", "state", detail="it is no whole envelope"),
