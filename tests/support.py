@@ -274,14 +274,14 @@ async def break_init(storage: Storage, process_id: str = "p1", **of_request: Any
 async def claim_calls(
     storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: int = WORKER
 ) -> list[Held]:
-    found = await storage.search_calls(NS, limit, worker_id=worker_id, lease=number(), now=now)
+    found = await storage.search("calls", NS, limit, worker_id=worker_id, lease=number(), now=now)
     return [held(each) for each in found]
 
 
 async def claim_timers(
     storage: Storage, limit: int = 100, *, now: datetime = T0, worker_id: int = WORKER
 ) -> list[Held]:
-    found = await storage.search_timers(NS, limit, worker_id=worker_id, lease=number(), now=now)
+    found = await storage.search("timers", NS, limit, worker_id=worker_id, lease=number(), now=now)
     return [held(each) for each in found]
 
 

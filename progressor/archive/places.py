@@ -69,23 +69,23 @@ class Directory:
 
     def names(self, folder: str) -> Iterator[str]:
         top = self._root / folder
-        if not top.exists():
-            return
-        # Not `rglob`, which leaves out folders that it may not read.
-        found = [Path(at, name) for at, _, names in os.walk(top, onerror=_raise) for name in names]
+        # Not `rglob`, which leaves out folders that it may not read; nor `exists`, which is False of these.
+        found = [Path(at, name) for at, _, names in os.walk(top, onerror=_unreadable) for name in names]
         for path in sorted(found):
             if not path.name.startswith("."):
                 yield path.relative_to(self._root).as_posix()
 
     def remove(self, name: str) -> None:
         path = self._root / name
-        if path.parent.exists():
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
             sync_folder(path.parent)
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def _unreadable(error: OSError) -> None:
+    """Raise what keeps a folder from being listed, but that it is not there, or no longer."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def sync_folder(folder: Path) -> None:

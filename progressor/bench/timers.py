@@ -116,7 +116,7 @@ async def claim(dsn: str, *, claims: int, limit: int = 50) -> Figures:
 
 async def _claim(storage: Storage, limit: int, *, expected: int) -> float:
     began = time.perf_counter()
-    found = await storage.search_timers(flows.TIMERS, limit, worker_id=1, lease=secrets.randbits(62))
+    found = await storage.search("timers", flows.TIMERS, limit, worker_id=1, lease=secrets.randbits(62))
     took = time.perf_counter() - began
     _check(len(found), expected)
     return took

@@ -108,6 +108,15 @@ def passed_over(task: Task) -> Intent | None:
     return Intent(action=waits, response=response)
 
 
+def may_be_passed_over(task: Task) -> bool:
+    """Return whether `passed_over` may be that of this task; True if this release cannot read its rule."""
+    try:
+        occurrence = task.occurrence
+    except InvalidRequest:
+        return True
+    return occurrence is not None and not task.attempts_count and occurrence.may_be_passed_over
+
+
 def _fields(task: Task, late: Occurrence, wanted: Occurrence | None) -> dict[str, object]:
     goes_on_at = "never" if wanted is None else wanted.nominal.isoformat()
     nominal = late.nominal.isoformat()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 from progressor import metrics
 from progressor.acts import Act, Deed
@@ -45,7 +45,7 @@ from progressor.storage.rows import grouped, is_gone, outcomes_of, prepared_of, 
 from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
 from progressor.storage.steps.claims import accepted
 from progressor.storage.steps.fused import CALLS, INITS, FusedFlight
-from progressor.storage.steps.held import Claiming, HeldTasks
+from progressor.storage.steps.held import HeldTasks
 from progressor.storage.steps.save import save
 from progressor.storage.steps.zombies import (
     BurialRound,
@@ -227,14 +227,6 @@ class Storage(
         # The lock waits for a COMMIT that is still under way.
         results = await self._until_done("saved", {"lock": params, "saved": params})
         return outcomes_of([step], results)[0]
-
-    async def search_calls(self, namespace: str, limit: int, **how: Unpack[Claiming]) -> list[Claimed]:
-        """Claim the oldest waiting requests."""
-        return await self.search("calls", namespace, limit, **how)
-
-    async def search_timers(self, namespace: str, limit: int, **how: Unpack[Claiming]) -> list[Claimed]:
-        """Claim timers that are due, earliest first."""
-        return await self.search("timers", namespace, limit, **how)
 
     async def next_task(self, process_no: int) -> int | None:
         """Return the first request in a mailbox, if it can be claimed; its claim checks that again."""

@@ -150,6 +150,13 @@ class Occurrence(NamedTuple):
     caught_up: int = 0
     begun: bool = False
 
+    @property
+    def may_be_passed_over(self) -> bool:
+        """True if no step of it begins where it is late, or outside of its hours."""
+        rule = self.recurrence
+        is_judged = rule.within is not None or rule.between is not None or rule.catch_up == "skip"
+        return is_judged and not self.begun
+
     def wanted(self, now: datetime) -> Occurrence | None:
         """Return the occurrence to run at this time: itself, or a later one; None if the rule has ended.
 

@@ -17,6 +17,7 @@ from progressor import metrics
 from progressor.errors import InvalidRequest
 from progressor.handlers.handler_profile import Fuse, HandlerProfile
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.timers import may_be_passed_over
 from progressor.inputs import new_lease
 from progressor.model import Task
 from progressor.storage import (
@@ -63,7 +64,8 @@ class FusedClaims:
         self._worker = worker
         self._pool = pool
         self._fuse: Fuse = fuse
-        # A lost worker is to break the process of what it may have begun: so nothing begins unseen.
+        # A lost worker is to break the process of what it may have begun: so nothing that is claimed begins
+        # unseen.
         self._breaks_lost = namespace.options.on_zombie == "error"
         self._hints = hints
         self.pays = dict.fromkeys(KINDS, fuse == "always")
@@ -79,22 +81,27 @@ class FusedClaims:
         return self._namespace.profile_of(task.task_type, task.name)
 
     def _computes(self, task: Task) -> float | None:
-        if task.expires_at is not None:
-            # It has begun only once its claim is committed: were that lost, it might expire though it ran.
+        if task.expires_at is not None or may_be_passed_over(task):
+            # It has begun only once its claim is committed: were that lost, it might expire, or be passed
+            # over, though it ran.
             return None
         profile = self._profile_of(task)
         if profile is None or (self._breaks_lost and not profile.stated):
+            return None
+        if task.task_type.is_timer and not profile.was_run:
+            # One that kills its worker uses up its attempts: after a restart it is seen as running.
             return None
         return profile.computes(self._fuse)
 
     async def claim(self, kind: Kind, slots: Reservation, room: int) -> bool:
         """Claim tasks of a kind and run them; return whether more may wait."""
-        limit, lease = min(slots.left, _MOST), new_lease()
+        limit, lease, is_lost = min(slots.left, _MOST), new_lease(), False
         flight = _ClaimedSteps(self._worker, self._pool, slots)
         try:
             claim, saved = await self._fly(flight, kind, limit, lease)
         except (Doubtful, InvalidRequest):
             # InvalidRequest: PostgreSQL refuses one of the results. Saved alone, it breaks its process.
+            is_lost = True
             bar_slow(flight.begun.values(), flight.seconds, self._profile_of)
             held = await self._storage.search(
                 kind,
@@ -115,7 +122,8 @@ class FusedClaims:
         finally:
             flight.give_up()
         self.note(kind, held)
-        return len(held) == limit
+        # What is found after a loss may be less than was claimed; without room some were handed back.
+        return is_lost or len(held) == limit or sum(each.size for each in held) >= room
 
     async def _fly(
         self, flight: _ClaimedSteps, kind: Kind, limit: int, lease: int
@@ -193,10 +201,13 @@ class _ClaimedSteps:
     def find(self, held: Sequence[Claimed]) -> None:
         """Go on with what was claimed, after the transaction failed; look up what is not among it."""
         for each in held:
-            started = self.begun.pop(each.task.process_no, None)
-            if started is None:
+            number = each.task.process_no
+            started = self.begun.get(number)
+            if started is None or (number in self.steps and each.task.task_id != started.held.task.task_id):
+                # Of a later task: what became of the step before it is looked up.
                 self.run(each)
                 continue
+            del self.begun[number]
             self._slots.take()
             before = started.held
             if (each.task.task_id, each.process) == (before.task.task_id, before.process):

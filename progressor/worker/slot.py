@@ -75,7 +75,7 @@ def log_given_up(namespace: str, processes: list[str]) -> None:
     """
     if not processes:
         log.warning(
-            "claims given up, a zombie collector will take what they may have claimed",
+            "claims and requests given up, a zombie collector will take what they may have begun",
             extra={"namespace": namespace},
         )
         return

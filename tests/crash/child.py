@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from progressor import Client, Engine
+from progressor import Client, Engine, Namespace
 from progressor.deployment.standalone import (
     Standalone,
     retention_sweeper_apart,
@@ -39,7 +39,7 @@ async def _play(role: str, point: str, nth: int, dsn: str, archive: str | None) 
                 writes=role == "writing worker",
                 sends=role == "sending worker",
             )
-            fuse = {"fuse": "always"} if role.startswith("fusing") else {}
+            fuse = _always_fusing(served) if role.startswith("fusing") else {}
             async with Engine(dsn, [served], zombie_collector=False, **{**OPTIONS, **fuse}):
                 await asyncio.Event().wait()
         case "engine client":
@@ -70,6 +70,14 @@ async def _play(role: str, point: str, nth: int, dsn: str, archive: str | None) 
             claimed = _stop_at_the_first_claim()
             async with Engine(dsn, [account()], zombie_collector=False, **OPTIONS):
                 await claimed.wait()
+
+
+def _always_fusing(served: Namespace) -> dict[str, Any]:
+    """Its functions have run before, for the first run of a timer is not fused."""
+    for function in served.functions:
+        if function.profile is not None:
+            function.profile.was_run = True
+    return {"fuse": "always"}
 
 
 def _lose_an_answer_of_a_deposit() -> None:

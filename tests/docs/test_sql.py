@@ -68,7 +68,7 @@ async def busy(dsn: str) -> str:
     beats = Beats(dsn, worker_id=7, host="here", namespaces={}, lease_age=15 * SECOND)
     beats.beat({}, {})
     beats.close()
-    await storage.search_calls("billing.subscription", 1, worker_id=7, lease=1)
+    await storage.search("calls", "billing.subscription", 1, worker_id=7, lease=1)
     await connections.close()
     with psycopg.connect(dsn) as connection:
         # A message to a namespace that nobody serves.

@@ -265,7 +265,7 @@ async def lost_leases(world: World) -> None:
 async def retries(world: World) -> None:
     for number in range(2):
         await start_at(world.storage, PAST, f"p{number}", set_timer(at=PAST + SECOND))
-    for step in await world.storage.search_timers(NS, 10, worker_id=1, lease=1):
+    for step in await world.storage.search("timers", NS, 10, worker_id=1, lease=1):
         await world.step(step)
 
 
@@ -337,7 +337,7 @@ async def ended_child(world: World) -> None:
 async def damage(world: World) -> None:
     with world.tables.damaged("tasks"):
         await wait(world.storage, init(worker_id=None, args=os.urandom(5_000)))
-    assert await world.storage.search_calls(NS, 10, worker_id=1, lease=1) == []
+    assert await world.storage.search("calls", NS, 10, worker_id=1, lease=1) == []
 
 
 async def old_snapshot(world: World) -> None:

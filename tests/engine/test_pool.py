@@ -323,13 +323,16 @@ async def test_stop_gives_up_a_claim_in_the_end(
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(storage, "search_timers", held_up)
+    monkeypatch.setattr(storage, "search", held_up)
     pool = make(2)
     async with asyncio.timeout(30):
         await begun.wait()
     assert not await pool.stop(timedelta(milliseconds=10))
     (said,) = [record for record in caplog.records if "given up" in message_of(record)]
-    assert message_of(said) == "claims given up, a zombie collector will take what they may have claimed"
+    assert (
+        message_of(said)
+        == "claims and requests given up, a zombie collector will take what they may have begun"
+    )
 
 
 async def test_stop_gives_up_what_swallows_its_cancellation(

@@ -96,7 +96,7 @@ async def _started(storage: Storage, decision: Decision) -> None:
 
 async def _timer(storage: Storage) -> TaskRef:
     """The timer: found by claiming it and handing it back."""
-    (found,) = await storage.search_timers(NS, 1, worker_id=_CLAIMER, lease=90, now=LATER)
+    (found,) = await storage.search("timers", NS, 1, worker_id=_CLAIMER, lease=90, now=LATER)
     await storage.hand_back([found.task])
     return held(found).ref
 
@@ -182,14 +182,14 @@ async def alone(storage: Storage) -> Scene:
 async def timing(storage: Storage) -> Scene:
     """Its timer runs."""
     await _started(storage, set_timer(SECOND))
-    (found,) = await storage.search_timers(NS, 1, worker_id=_CLAIMER, lease=20, now=T0 + SECOND)
+    (found,) = await storage.search("timers", NS, 1, worker_id=_CLAIMER, lease=20, now=T0 + SECOND)
     return Scene(held(found))
 
 
 async def recurring(storage: Storage) -> Scene:
     """Its recurring timer runs."""
     await _started(storage, _armed(1))
-    (found,) = await storage.search_timers(NS, 1, worker_id=_CLAIMER, lease=20, now=T0 + SECOND)
+    (found,) = await storage.search("timers", NS, 1, worker_id=_CLAIMER, lease=20, now=T0 + SECOND)
     return Scene(held(found))
 
 
@@ -232,7 +232,7 @@ async def to_begin_anew(storage: Storage) -> Scene:
     await unborn(storage)
     asked = request("p1", TaskType.REPAIR, key="scene-3", lease=30, worker_id=None)
     await storage.simple_repair([asked], now=_BROKEN)
-    (found,) = await storage.search_calls(NS, 1, worker_id=_CLAIMER, lease=40, now=_BROKEN)
+    (found,) = await storage.search("calls", NS, 1, worker_id=_CLAIMER, lease=40, now=_BROKEN)
     await storage.hand_back([found.task])
     await _ask(storage, TaskType.CALL, 4)
     return Scene(waiting=held(found).ref)
@@ -241,7 +241,7 @@ async def to_begin_anew(storage: Storage) -> Scene:
 async def beginning_anew(storage: Storage) -> Scene:
     """Its init runs anew, and a call waits behind it."""
     scene = await to_begin_anew(storage)
-    (found,) = await storage.search_calls(NS, 1, worker_id=_CLAIMER, lease=50, now=_BROKEN)
+    (found,) = await storage.search("calls", NS, 1, worker_id=_CLAIMER, lease=50, now=_BROKEN)
     return Scene(held(found), scene.waiting)
 
 
@@ -373,7 +373,7 @@ async def repair_waits(storage: Storage) -> Scene:
     """The repair that a bulk has begun waits."""
     await to_repair(storage)
     await storage.run_bulk(now=_BROKEN)
-    (found,) = await storage.search_calls(NS, 1, worker_id=_CLAIMER, lease=30, now=_BROKEN)
+    (found,) = await storage.search("calls", NS, 1, worker_id=_CLAIMER, lease=30, now=_BROKEN)
     await storage.hand_back([found.task])
     return Scene(waiting=held(found).ref)
 
@@ -382,7 +382,7 @@ async def repair_runs(storage: Storage) -> Scene:
     """The repair that a bulk has begun runs."""
     await to_repair(storage)
     await storage.run_bulk(now=_BROKEN)
-    (found,) = await storage.search_calls(NS, 1, worker_id=_CLAIMER, lease=30, now=_BROKEN)
+    (found,) = await storage.search("calls", NS, 1, worker_id=_CLAIMER, lease=30, now=_BROKEN)
     return Scene(held(found))
 
 
@@ -438,11 +438,11 @@ def _now(side: int) -> Any:
 
 
 async def _search_calls(storage: Storage, scene: Scene, side: int) -> Any:
-    return await storage.search_calls(NS, 9, worker_id=side, lease=side * 1000, now=LATER)
+    return await storage.search("calls", NS, 9, worker_id=side, lease=side * 1000, now=LATER)
 
 
 async def _search_timers(storage: Storage, scene: Scene, side: int) -> Any:
-    return await storage.search_timers(NS, 9, worker_id=side, lease=side * 1000, now=LATER)
+    return await storage.search("timers", NS, 9, worker_id=side, lease=side * 1000, now=LATER)
 
 
 async def _capture(storage: Storage, scene: Scene, side: int) -> Any:

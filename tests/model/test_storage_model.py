@@ -54,6 +54,7 @@ from progressor.storage.values import (
     Finished,
     Gone,
     Import,
+    Kind,
     LostLease,
     NotPrepared,
     Postpone,
@@ -531,8 +532,9 @@ class StorageMachine(RuleBasedStateMachine):
         expected = self.oracle.claim(namespace, most, worker, lease, self.now, timers=timers)
 
         def claim(storage: Storage) -> Any:
-            search = storage.search_timers if timers else storage.search_calls
-            return search(namespace, limit, worker_id=worker, lease=lease, rates=rates, now=self.now)
+            kind: Kind = "timers" if timers else "calls"
+            about = {"worker_id": worker, "lease": lease, "rates": rates, "now": self.now}
+            return storage.search(kind, namespace, limit, **about)
 
         self._claimed_by(rates, namespace, self.world.run(claim, loss), expected)
 
@@ -1117,8 +1119,8 @@ class Turn:
         machine, lease, namespace = self._machine, number(), self.seen[0].task.namespace
         calls = [process_of(each) for each in self.asked if each.task_type is TaskType.CALL]
         self.expected = machine.oracle.claim(namespace, 9, 2, lease, machine.now, timers=True, locked=calls)
-        self.claimed = await machine.world.storage.search_timers(
-            namespace, 9, worker_id=2, lease=lease, now=machine.now
+        self.claimed = await machine.world.storage.search(
+            "timers", namespace, 9, worker_id=2, lease=lease, now=machine.now
         )
         machine.world.ways["claimed beside a flight"] += bool(self.claimed)
 

@@ -256,7 +256,7 @@ async def test_a_value_of_the_wrong_type_is_final(dsn: str) -> None:
     connections = SessionPool(dsn, limit=1)
     storage = Storage(connections, patience=timedelta(days=1))
     with pytest.raises(ProgressorError, match="insufficient data left in message"):
-        await storage.search_calls(NS, b"\1", worker_id=1, lease=number())  # type: ignore[arg-type]
+        await storage.search("calls", NS, b"\1", worker_id=1, lease=number())  # type: ignore[arg-type]
     await connections.close()
 
 

@@ -519,7 +519,7 @@ async def test_options_that_cannot_be_read(
     known.set_namespace("shop.error", on_zombie="error")
     for name in (NS, "shop.error"):
         await start(storage, name, set_timer(SECOND), namespace=name)
-        await storage.search_timers(name, 1, worker_id=WORKER, lease=1, now=T0 + SECOND)
+        await storage.search("timers", name, 1, worker_id=WORKER, lease=1, now=T0 + SECOND)
     found = {each.task.namespace: each.disposition for each in await collect(storage, DEAD + SECOND)}
     assert found == {NS: Disposition.RETRY, "shop.error": Disposition.BREAK}
 

@@ -142,8 +142,8 @@ async def test_answers_that_are_lost_meanwhile(storage: Storage, tables: Tables,
             await wait(storage, init(name, worker_id=None))
         lossy = LossyConnections(dsn, limit=1)
         lossy.spared, lossy.late = spared, 1
-        found = await Storage(lossy, patience=SECOND).search_calls(
-            NS, 3, worker_id=WORKER, lease=(lease := number()), now=T0
+        found = await Storage(lossy, patience=SECOND).search(
+            "calls", NS, 3, worker_id=WORKER, lease=(lease := number()), now=T0
         )
         assert [each.task.process_id for each in found] == wanted[:2]
         (held,) = tables.execute("SELECT count(*) AS tasks FROM running WHERE lease = %s", lease)

@@ -413,7 +413,7 @@ async def test_a_task_that_cannot_be_read_holds_up_no_other(storage: Storage, ta
     """It takes room until a zombie collector ends it; the others are claimed."""
     with tables.damaged("tasks"):
         await wait(storage, init("bad", worker_id=None, args=b"large" * 20_000))
-        bad = await storage.search_calls(NS, 1, worker_id=WORKER, lease=number(), now=T0)
+        bad = await storage.search("calls", NS, 1, worker_id=WORKER, lease=number(), now=T0)
         await storage.enter_group(bad[0].task, "acme")
         tables.execute(
             "UPDATE tasks SET context = %s WHERE status = 'waiting'",

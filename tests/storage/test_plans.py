@@ -574,8 +574,8 @@ async def tour(dsn: str) -> None:
     connections.late = 1
     await save(storage, step, removed())
     await storage.prepare_init([init("p5", worker_id=None, args=b"large" * 20_000)], now=T0)
-    await storage.search_calls(NS, 5, worker_id=WORKER, lease=2, left=["init"], now=T0)
-    await storage.search_timers(NS, 5, worker_id=WORKER, lease=2, left=["timeout x"], now=T0)
+    await storage.search("calls", NS, 5, worker_id=WORKER, lease=2, left=["init"], now=T0)
+    await storage.search("timers", NS, 5, worker_id=WORKER, lease=2, left=["timeout x"], now=T0)
     await storage.others_serving(NS, "init", worker_id=WORKER, lease_age=SECOND)
     about = {"namespace": NS, "process_id": "p1", "idempotency_key": "key"}
     await storage.goes_on(sender_no=1, task_id=1, **about, is_start=True)
@@ -673,10 +673,10 @@ async def in_groups(storage: Storage) -> None:
 async def by_rates(storage: Storage) -> None:
     """Claims of all kinds in a namespace with rates."""
     mine = {"worker_id": WORKER, "lease": 6, "rates": RATES, "now": T0}
-    await storage.search_calls(NS, 10, **mine)  # type: ignore[arg-type]
-    await storage.search_calls(NS, 10, left=["call new"], **mine)  # type: ignore[arg-type]
-    await storage.search_timers(NS, 10, **mine)  # type: ignore[arg-type]
-    await storage.search_timers(NS, 10, left=["timeout new"], **mine)  # type: ignore[arg-type]
+    await storage.search("calls", NS, 10, **mine)  # type: ignore[arg-type]
+    await storage.search("calls", NS, 10, left=["call new"], **mine)  # type: ignore[arg-type]
+    await storage.search("timers", NS, 10, **mine)  # type: ignore[arg-type]
+    await storage.search("timers", NS, 10, left=["timeout new"], **mine)  # type: ignore[arg-type]
     await storage.capture_task(TaskRef(NS, 1, 1), **mine)  # type: ignore[arg-type]
     await storage.groups_with_room(NS, rates=RATES, now=T0)
     await storage.room_in_groups(NS, [1], rates=RATES, now=T0)

@@ -236,8 +236,8 @@ async def test_a_worker_that_leaves_some_functions_claims_in_this_order_too(stor
     await wait(storage, call("left", 9, name="b"))
     found = []
     for lease in (1, 2, 3):
-        found += await storage.search_calls(
-            NS, 1, worker_id=OTHER_WORKER, lease=lease, left=["call b"], now=T0
+        found += await storage.search(
+            "calls", NS, 1, worker_id=OTHER_WORKER, lease=lease, left=["call b"], now=T0
         )
     assert [each.process.process_id for each in found] == ["high", "low"]
 

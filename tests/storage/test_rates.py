@@ -57,7 +57,7 @@ async def begun(
     storage: Storage, limit: int = 100, *, now: datetime | None = T0, rates: Rates = RATES
 ) -> list[Claimed]:
     """The requests that a claim takes."""
-    return await storage.search_calls(NS, limit, worker_id=WORKER, lease=number(), rates=rates, now=now)
+    return await storage.search("calls", NS, limit, worker_id=WORKER, lease=number(), rates=rates, now=now)
 
 
 async def begun_in_groups(
@@ -119,7 +119,7 @@ async def test_requests_and_timers_are_of_one_rate(storage: Storage) -> None:
     await some(storage, 1, kind="q")
     now = T0 + SECOND
     mine = {"worker_id": WORKER, "rates": RATES, "now": now}
-    timers = await storage.search_timers(NS, 9, lease=number(), **mine)  # type: ignore[arg-type]
+    timers = await storage.search("timers", NS, 9, lease=number(), **mine)  # type: ignore[arg-type]
     assert names(timers) == ["p2"]
     ref = TaskRef(NS, call.process_no, call.task_id)
     assert await storage.capture_task(ref, lease=number(), **mine) is not None  # type: ignore[arg-type]
@@ -203,8 +203,8 @@ async def test_functions_that_are_left_to_others(storage: Storage) -> None:
     await start(storage, "p1")
     await wait(storage, request("p1", worker_id=None, name="new"))
     await some(storage, 4, kind="q")
-    found = await storage.search_calls(
-        NS, 9, worker_id=WORKER, lease=number(), left=["call new"], rates=RATES, now=T0
+    found = await storage.search(
+        "calls", NS, 9, worker_id=WORKER, lease=number(), left=["call new"], rates=RATES, now=T0
     )
     assert names(found) == ["q0", "q1", "q2"]
 
@@ -299,7 +299,7 @@ async def test_a_task_in_a_group_that_cannot_be_read(storage: Storage, tables: T
     """The others are claimed, as many as the rate admits."""
     with tables.damaged("tasks"):
         await wait(storage, init("bad", worker_id=None, args=b"large" * 20_000))
-        bad = await storage.search_calls(NS, 1, worker_id=WORKER, lease=number(), now=T0)
+        bad = await storage.search("calls", NS, 1, worker_id=WORKER, lease=number(), now=T0)
         await storage.enter_group(bad[0].task, "acme")
         tables.execute(
             "UPDATE tasks SET context = %s WHERE status = 'waiting'",

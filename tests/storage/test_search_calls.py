@@ -46,7 +46,7 @@ async def test_claims_with_all_that_the_worker_needs(storage: Storage, tables: T
     ref = await wait(storage, asked)
     lease = number()
     now = T0 + SECOND
-    (found,) = await storage.search_calls(NS, 5, worker_id=OTHER_WORKER, lease=lease, now=now)
+    (found,) = await storage.search("calls", NS, 5, worker_id=OTHER_WORKER, lease=lease, now=now)
     task, process = found.task, found.process
     assert (task.task_id, task.task_type, task.name) == (ref.task_id, TaskType.CALL, "pay")
     assert (task.args, task.context, task.idempotency_key) == (b"\x00", b"ctx", "k")
@@ -163,7 +163,7 @@ async def test_large_values_come_as_far_as_there_is_room(storage: Storage, table
     waiting = {each.process_id: await wait(storage, each) for each in asked}
 
     async def claim(room: int) -> list[tuple[str, bytes | None, bytes | None, bytes | None]]:
-        found = await storage.search_calls(NS, 100, worker_id=WORKER, lease=number(), room=room, now=T0)
+        found = await storage.search("calls", NS, 100, worker_id=WORKER, lease=number(), room=room, now=T0)
         return [
             (each.task.process_id, each.task.args, each.task.context, each.process.aux_state)
             for each in found
@@ -255,7 +255,7 @@ async def test_functions_that_are_left(storage: Storage) -> None:
     await wait(storage, repair("p4", worker_id=None))
     await wait(storage, init("p5", worker_id=None))
     left = ["call refund", "repair", "init"]
-    found = await storage.search_calls(NS, 9, worker_id=WORKER, lease=number(), left=left, now=T0)
+    found = await storage.search("calls", NS, 9, worker_id=WORKER, lease=number(), left=left, now=T0)
     assert [each.task.task_id for each in found] == [refs[1].task_id, refs[3].task_id]
     others = await claim_calls(storage)
     assert [each.task.function for each in others] == ["call refund", "repair", "init"]

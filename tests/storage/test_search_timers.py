@@ -93,7 +93,7 @@ async def test_large_states_come_as_far_as_there_is_room(storage: Storage) -> No
     for name in ("p1", "p2", "p3"):
         await start(storage, name, set_timer(SECOND, aux_state=b"x" * 100_000))
     now = T0 + SECOND
-    found = await storage.search_timers(NS, 100, worker_id=WORKER, lease=number(), room=150_000, now=now)
+    found = await storage.search("timers", NS, 100, worker_id=WORKER, lease=number(), room=150_000, now=now)
     assert [len(each.process.aux_state or b"") for each in found] == [100_000, 100_000]
     assert len(await claim_timers(storage, now=now)) == 1
 
@@ -104,7 +104,7 @@ async def test_timers_that_are_left(storage: Storage) -> None:
         await start(storage, process_id, set_timer(SECOND, name=name))
     await start(storage, "p4", set_timer(SECOND, name="dunning", remove=True))
     left = ["timeout dunning", "timeout", "call trial"]
-    found = await storage.search_timers(NS, 9, worker_id=WORKER, lease=number(), left=left, now=LATER)
+    found = await storage.search("timers", NS, 9, worker_id=WORKER, lease=number(), left=left, now=LATER)
     assert [each.task.function for each in found] == ["timeout trial", "remove"]
     others = await claim_timers(storage, now=LATER)
     assert [each.task.function for each in others] == ["timeout dunning", "timeout"]

@@ -62,7 +62,7 @@ async def test_a_claim_reads_it(storage: Storage, tables: Tables, traced: bool) 
     assert captured.task.trace == trace
     lease = number()
     for tried in (False, True):
-        found = await storage.search_calls(NS, 9, worker_id=WORKER, lease=lease, now=T0, tried=tried)
+        found = await storage.search("calls", NS, 9, worker_id=WORKER, lease=lease, now=T0, tried=tried)
         assert {each.task.process_id: each.task.trace for each in found} == {"p1": trace, "p2": None}
 
 

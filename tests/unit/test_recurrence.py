@@ -46,6 +46,29 @@ def runs(occurrence: Occurrence, now: datetime, until: datetime) -> list[tuple[d
     return found
 
 
+@pytest.mark.parametrize(
+    ("catch_up", "within", "between", "is_judged"),
+    [
+        ("one", None, None, False),
+        ("all", None, None, False),
+        ("skip", None, None, True),
+        ("one", DAY, None, True),
+        ("all", None, Hours(time(8), time(18), "UTC"), True),
+    ],
+)
+def test_what_may_be_passed_over(catch_up: Any, within: Any, between: Any, is_judged: bool) -> None:
+    """Whatever is late for days, or comes outside of its hours; not what has begun before."""
+    occurrence = Occurrence(Recurrence(HOURLY, "fixed", catch_up, within, None, between), T0)
+    assert occurrence.may_be_passed_over is is_judged
+    late = T0 + 9.5 * DAY
+    is_run = occurrence.wanted(late) is occurrence and occurrence.opens(late) is None
+    assert is_run is not is_judged
+    begun = occurrence._replace(begun=True)
+    assert not begun.may_be_passed_over
+    assert begun.wanted(late) is begun
+    assert begun.opens(late) is None
+
+
 @pytest.mark.parametrize("every", [HOUR, HOURLY])
 @pytest.mark.parametrize(
     ("catch_up", "within", "late", "missed"),

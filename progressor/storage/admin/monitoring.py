@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -75,7 +75,7 @@ class NextTimers(NamedTuple):
     """
 
     due: Mapping[str, datetime | None]
-    others: Collection[str]
+    others: Sequence[str]
     has_messages: bool
 
 
@@ -165,9 +165,11 @@ class Overview(Transactions):
     async def next_timers(self, namespaces: Sequence[str]) -> NextTimers:
         """Return when the first timer of each of these namespaces is due, in one look at all."""
         rows = await self._rows("next_timers", namespace=texts(namespaces))
-        due = {row["name"]: row["due"] for row in rows if not row["has_more"]}
-        has_messages = not rows or rows[0]["has_messages"]
-        return NextTimers(due, {*namespaces} - due.keys(), has_messages)
+        found = {row["name"]: row["due"] for row in rows if not row["has_more"]}
+        # In the order of the namespaces: that in which a world begins what is due at one time.
+        due = {name: found[name] for name in namespaces if name in found}
+        others = [name for name in namespaces if name not in found]
+        return NextTimers(due, others, not rows or rows[0]["has_messages"])
 
     async def note_samples(self, found: Sequence[NamespaceStatus]) -> None:
         """Note the load of these namespaces, of each that nobody has noted for this minute."""

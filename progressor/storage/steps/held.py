@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple
 
 from progressor.config import NO_RATES, Rates
 from progressor.model import Task
@@ -40,22 +40,6 @@ class GroupsWithRoom(NamedTuple):
     group_nos: Sequence[int]
     last: int | None
     rest: timedelta | None = None
-
-
-class Claiming(TypedDict):
-    """Keywords of a claim: the worker that claims, and its lease.
-
-    `room` is in bytes. `left` are the functions that are left to other workers. With `tried` an earlier
-    claim under this lease may have been committed.
-    """
-
-    worker_id: int
-    lease: int
-    room: NotRequired[int]
-    left: NotRequired[Sequence[str]]
-    rates: NotRequired[Rates]
-    now: NotRequired[datetime | None]
-    tried: NotRequired[bool]
 
 
 class HeldTasks(Transactions):
@@ -91,7 +75,11 @@ class HeldTasks(Transactions):
         now: datetime | None = None,
         tried: bool = False,
     ) -> list[Claimed]:
-        """Claim tasks of a kind; the keywords are those of Claiming."""
+        """Claim the oldest waiting requests, or the timers that are due, earliest first.
+
+        `room` is in bytes. `left` are the functions that are left to other workers. With `tried` an earlier
+        claim under this lease may have been committed.
+        """
         params = {
             "namespace": namespace,
             "limit": limit,
@@ -121,7 +109,7 @@ class HeldTasks(Transactions):
         lease: int,
         now: datetime | None = None,
     ) -> AbstractAsyncContextManager[FusedClaim]:
-        """Open a transaction that claims as search_calls or search_timers do, and saves what ends at once.
+        """Open a transaction that claims as `search` does, and saves what ends at once.
 
         Doubtful if PostgreSQL or the connection failed: a claim under the same lease, with `tried`, and
         `saved_before` find what was committed.
