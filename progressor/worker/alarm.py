@@ -14,7 +14,7 @@ HORIZON = 60.0
 
 
 class Alarm:
-    """The moments to come, by the event loop's clock, soonest first."""
+    """The moments to come, by the clock of its bells, soonest first."""
 
     def __init__(self) -> None:
         # Milliseconds.

@@ -1,13 +1,16 @@
 """The bells of a pool: what has its claims look for work.
 
 Rule: a ring says that there may be work of a kind: a hint, a timer of our own that fell due, a freed slot
-while more is known to wait, and, as the last net, a slow poll. Nothing is lost if one is heard twice.
+while more is known to wait, and, as the last net, a slow poll. Nothing is lost if one is heard twice. An
+alarm that is heard before its timer is due is lost: so alarms go by a clock that is read when it is asked
+for. That of uvloop has whole milliseconds, and stands still while the loop is busy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 from datetime import timedelta
 
 from progressor.storage import Kind
@@ -31,18 +34,18 @@ class Bells:
 
     def expect(self, delay: timedelta | None) -> None:
         """Have the claims look for timers after `delay`, when one of this pool falls due, if one does."""
-        if delay is not None and self._alarm.set(asyncio.get_running_loop().time(), delay.total_seconds()):
+        if delay is not None and self._alarm.set(time.monotonic(), delay.total_seconds()):
             self._bell.set()
 
     def rest(self, kind: Kind, delay: timedelta) -> None:
         """Have nothing claimed before `delay`, then tasks of this kind: a rate lets none begin before."""
         self.rung.add(kind)
-        self._alarm.rest(asyncio.get_running_loop().time(), delay.total_seconds())
+        self._alarm.rest(time.monotonic(), delay.total_seconds())
 
     @property
     def rests(self) -> bool:
         """Return whether a rate lets nothing begin now."""
-        return self._alarm.rests(asyncio.get_running_loop().time())
+        return self._alarm.rests(time.monotonic())
 
     @property
     def is_heard(self) -> bool:
@@ -55,18 +58,17 @@ class Bells:
 
     async def next(self) -> bool:
         """Wait for the next ring; return True if it is the poll's, which rings for all kinds."""
-        loop = asyncio.get_running_loop()
+        now = time.monotonic()
         if not self._next_poll:
-            self._next_poll = loop.time() + self._jittered_poll()
-        now = loop.time()
+            self._next_poll = now + self._jittered_poll()
         until = self._alarm.end_of_rest(now, self._next_poll) if self.rung else self._next_poll
         delay = self._alarm.next(until) - now
         if delay > 0 and not self._bell.is_set():
-            handle = loop.call_later(delay, self._bell.set)
+            handle = asyncio.get_running_loop().call_later(delay, self._bell.set)
             await self._bell.wait()
             handle.cancel()
         self._bell.clear()
-        now = loop.time()
+        now = time.monotonic()
         if self._alarm.goes_off(now):
             self.rung.add("timers")
         if now < self._next_poll:

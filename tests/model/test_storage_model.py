@@ -42,7 +42,7 @@ from progressor.model import (
     Timer,
     TimerStatus,
 )
-from progressor.storage import outbox
+from progressor.storage import letters
 from progressor.storage.admin import sweeps
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.transactions import Doubtful
@@ -496,7 +496,7 @@ class StorageMachine(RuleBasedStateMachine):
         lease, count = number(), "SELECT count(*) AS messages FROM outbox"
         assert self.world.tables.execute(count) == [{"messages": len(messages) * saved[0]}]
         known = set(self.oracle.all_tasks())
-        with mock.patch.object(outbox, "new_lease", return_value=lease):
+        with mock.patch.object(letters, "new_lease", return_value=lease):
             more = saved[0]
             while more:
                 more = self.world.run(
