@@ -301,12 +301,17 @@ class Engine:
         log.info("engine stopped", extra=self._facts)
 
     async def _leave(self) -> None:
-        await self._parts.projecting.stop()
-        for service in self._parts.services:
-            await service.stop()
-        pools_finished = await self.pools.stop(self.options.stop_grace)
-        loans_finished = await self._parts.lending.stop()
-        await self._parts.loop_lag.stop()
-        await self._parts.connection_slots.transactions.close()
-        # Unfinished steps are left to the collectors: the worker's row ages with them.
-        await self._parts.heartbeat.stop(leave=pools_finished and loans_finished)
+        has_finished = False
+        try:
+            await self._parts.projecting.stop()
+            for service in self._parts.services:
+                await service.stop()
+            pools_finished = await self.pools.stop(self.options.stop_grace)
+            loans_finished = await self._parts.lending.stop()
+            await self._parts.loop_lag.stop()
+            await self._parts.connection_slots.transactions.close()
+            has_finished = pools_finished and loans_finished
+        finally:
+            # Also if this is cancelled: a worker that beats on would be taken for one that runs steps.
+            # Unfinished steps are left to the collectors: its row ages with them.
+            await self._parts.heartbeat.stop(leave=has_finished)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import select
 import threading
 import time
 from typing import TextIO
@@ -30,8 +31,10 @@ class LogWriter(logging.Handler):
         super().__init__()
         self.stream = stream
         self._dropped = 0
+        self._room = select.poll()
         try:
             self._descriptor = stream.fileno()
+            self._room.register(self._descriptor, select.POLLOUT)
         except OSError:
             self._descriptor = -1
         self._begin()
@@ -91,7 +94,11 @@ class LogWriter(logging.Handler):
         # Not through the stream's buffer: a write that blocks would hold its lock, also when the
         # interpreter flushes it at its end.
         while line:
-            line = line[os.write(self._descriptor, line) :]
+            try:
+                line = line[os.write(self._descriptor, line) :]
+            except BlockingIOError:
+                # Another process that shares the stream does not want to wait; this thread does.
+                self._room.poll()
 
     def flush(self) -> None:
         """Wait until the lines logged so far are written, for two seconds at most."""

@@ -133,9 +133,12 @@ class Standalone:
 
     async def __aexit__(self, *_error: object) -> None:
         node, _, (service, heartbeat, beside) = self._parts
-        for each in (service, *beside):
-            await each.stop()
-        if heartbeat is not None:
-            await heartbeat.stop(leave=True)
-        await node.stop()
+        try:
+            for each in (service, *beside):
+                await each.stop()
+        finally:
+            # Also if this is cancelled: one that beats on would be taken for alive.
+            if heartbeat is not None:
+                await heartbeat.stop(leave=True)
+            await node.stop()
         log.info("service stopped", extra={"service": service.name})

@@ -57,7 +57,7 @@ class Watcher:
         self.rings = 0
         """How many hints of the feed have come."""
         self._background = Background()
-        self._is_begun = False
+        self._is_begun = self._is_stopped = False
 
     def add(self, life: Life, version: int, *, has_feed: bool) -> Watch:
         """Return a watch of this life; raise InvalidRequest if there are too many."""
@@ -75,8 +75,10 @@ class Watcher:
     def rest(self, watch: Watch, version: int, *, rings: int) -> None:
         """Note that the consumer of a watch knows this version, and wants to know of another one.
 
-        `rings` is how many hints had come before it read that.
+        `rings` is how many hints had come before it read that. It stays rung if nobody looks any more.
         """
+        if self._is_stopped:
+            return
         if watch.version != version:
             # Where hints come, looks between them are only for one that is lost.
             is_hinted = watch.has_feed and self.rings > 0
@@ -100,6 +102,7 @@ class Watcher:
 
     async def stop(self) -> None:
         """Look no more, and wake all consumers."""
+        self._is_stopped = True
         await self._background.stop()
         for watch in self._watches:
             watch.rung.set()

@@ -2,8 +2,8 @@
 
 Rule: a ring says that there may be work of a kind: a hint, a timer of our own that fell due, a freed slot
 while more is known to wait, and, as the last net, a slow poll. Nothing is lost if one is heard twice. An
-alarm that is heard before its timer is due is lost: so alarms go by a clock that is read when it is asked
-for. That of uvloop has whole milliseconds, and stands still while the loop is busy.
+alarm that is heard before its timer is due is lost: so alarms go by the clock of the system. That of uvloop
+has whole milliseconds, and would be heard up to one too early.
 """
 
 from __future__ import annotations

@@ -87,6 +87,20 @@ def test_lines_are_dropped_and_counted(pipe: Pipe) -> None:
     assert sum(each["lines"] for each in told) == dropped
 
 
+def test_a_stream_that_does_not_wait_loses_no_line(pipe: Pipe) -> None:
+    """Another process that shares it has said so: lines wait for the reader all the same."""
+    os.set_blocking(pipe.writer, False)
+    with os.fdopen(pipe.writer, "w", closefd=False) as stream:
+        logs.set_up(stream=stream)
+        dropped = metrics.LOG_LINES_DROPPED._value.get()
+        for number in range(40):
+            log.warning("line %d %s", number, "x" * 3000)
+        seen = pipe.read_until(b"line 39 x")
+    logs.set_up()
+    assert [seen.count(b"line %d x" % number) for number in range(40)] == [1] * 40
+    assert metrics.LOG_LINES_DROPPED._value.get() == dropped
+
+
 def test_a_stream_that_is_closed_fails_nobody(pipe: Pipe) -> None:
     """Its lines are counted."""
     os.close(pipe.reader)

@@ -15,7 +15,7 @@ from progressor.worker.bells import Bells
 async def test_no_alarm_is_heard_before_its_timer_is_due(
     monkeypatch: pytest.MonkeyPatch, milliseconds: int
 ) -> None:
-    """That of uvloop was read before the loop did its work, which may have taken long."""
+    """That of uvloop has whole milliseconds: by such a clock it would be heard too early."""
     loop, lags = asyncio.get_running_loop(), [0.05]
     monkeypatch.setattr(loop, "time", lambda: time.monotonic() - (lags.pop() if lags else 0.0))
     bells, delay = Bells(timedelta(hours=1)), timedelta(milliseconds=milliseconds)

@@ -1,14 +1,17 @@
 """The heartbeat: a row that is renewed from a thread, whatever the event loop and the connections do."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
+from progressor import Engine, Namespace, Process
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.node.witness import Witness
@@ -241,3 +244,26 @@ def connections_of(tables: Tables) -> list[dict[str, object]]:
         "SELECT pid FROM pg_stat_activity "
         "WHERE datname = current_database() AND application_name = 'progressor heartbeat'"
     )
+
+
+async def test_an_engine_whose_stop_is_cancelled_beats_no_more(dsn: str, tables: Tables) -> None:
+    """One that beats on would be taken for a worker that runs steps."""
+    ns, gate, begun = Namespace(NS), asyncio.Event(), asyncio.Event()
+
+    @ns.init
+    async def begin(process: Process[Any]) -> None:
+        begun.set()
+        await gate.wait()
+
+    engine = Engine(dsn, [ns], heartbeat_interval=timedelta(milliseconds=20))
+    await engine.__aenter__()
+    starting = asyncio.create_task(engine.client.start(NS, "p1"))
+    await begun.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await engine.stop()
+    assert not [each for each in threading.enumerate() if each.name == "progressor heartbeat"]
+    # Its row ages: what it has begun is left to the collectors.
+    assert len(tables.execute("SELECT * FROM workers")) == 1
+    gate.set()
+    await asyncio.wait([starting])

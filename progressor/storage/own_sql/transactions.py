@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -356,11 +357,8 @@ class StepTransactions(ConnectionPool[StepConnection]):
         # Without settings: the handler finds its role's own search_path, time zone and planner.
         base = await session_setup.connect(self._dsn, APPLICATION_NAME, keeps_state=False)
         self.role = base.info.user
-        try:
-            return StepConnection(base, schema=self._schema, keeps_state=self._keeps_state)
-        except BaseException:
-            await base.close()
-            raise
+        made = partial(StepConnection, base, schema=self._schema, keeps_state=self._keeps_state)
+        return await session_setup.made_on(base, made)
 
     @asynccontextmanager
     async def transaction(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -168,11 +169,5 @@ class SessionPool(ConnectionPool[Session]):
         )
         self.role = connection.info.user
         self.reached = (connection.info.host, connection.info.port)
-        try:
-            return self._make(connection, schema=self._schema, keeps_state=self._session_state)
-        except BaseException as error:
-            await connection.close()
-            if isinstance(error, OSError):
-                # The error that libpq raises if it finds no descriptor left: it is tried again.
-                raise psycopg.OperationalError(f"no session: {error.strerror}") from error
-            raise
+        made = partial(self._make, connection, schema=self._schema, keeps_state=self._session_state)
+        return await session_setup.made_on(connection, made)

@@ -7,9 +7,9 @@ sessions out, each transaction states them and they end with it: nothing is left
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -19,6 +19,8 @@ from progressor.errors import InvalidRequest, SchemaMismatch
 from progressor.storage.postgres import sqlstates
 from progressor.storage.postgres.dsn import parsed, with_defaults
 from progressor.storage.statements import STATEMENTS, Params, Transaction
+
+S = TypeVar("S")
 
 Server = Literal["primary", "any"]
 
@@ -75,6 +77,20 @@ async def connected(
         yield connection
     finally:
         await connection.close()
+
+
+async def made_on(connection: psycopg.AsyncConnection[Any], make: Callable[[], S]) -> S:
+    """Return what this makes of a connection, which is closed if that fails.
+
+    OperationalError, as of libpq, if no descriptor is left: it is tried again.
+    """
+    try:
+        return make()
+    except BaseException as error:
+        await connection.close()
+        if isinstance(error, OSError):
+            raise psycopg.OperationalError(f"no session: {error.strerror}") from error
+        raise
 
 
 def connect_blocking(dsn: str, name: str, *, server: Server = "primary") -> psycopg.Connection[Any]:
