@@ -6,7 +6,9 @@ Rule: a test names only what it is about; everything else is a default in here.
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -14,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
+import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
 
@@ -30,6 +33,7 @@ from progressor.model import (
 )
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
+from progressor.storage.postgres import watch
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.steps.fused import Fused
@@ -332,6 +336,22 @@ class LossyConnections(SessionPool):
                 self.late -= 1
                 await self.meanwhile()
                 raise psycopg.OperationalError("the connection was lost at COMMIT")
+
+
+def lack_descriptors(monkeypatch: pytest.MonkeyPatch, *, times: int) -> list[bool]:
+    """Have so many sessions find no descriptor for their sockets; the list is empty once they have."""
+    lacking = [True] * times
+
+    class Descriptors:
+        @staticmethod
+        def dup(descriptor: int) -> int:
+            if lacking:
+                lacking.pop()
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return os.dup(descriptor)
+
+    monkeypatch.setattr(watch, "os", Descriptors)
+    return lacking
 
 
 async def eventually(condition: Callable[[], Any], text: str) -> None:

@@ -1,8 +1,6 @@
 """Transactions of handlers that are lost: with their connection, lease or time, or for want of a slot."""
 
 import asyncio
-import errno
-import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,12 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from progressor import HandlerFailed, InvalidRequest, Namespace, Process, TaskStatus
 from progressor.handlers.function import Function
 from progressor.storage.own_sql.drivers import AsyncDriver, Marked
-from progressor.storage.postgres import watch
 from progressor.storage.postgres.pipeline import Session
 from progressor.worker.connection_slots import ConnectionSlots, FunctionLine
 from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import until
 from tests.acceptance.test_own_sql import NS, PSYCOPG, Ledger, Till, admin, ledger
+from tests.support import lack_descriptors
 
 __all__ = ["admin", "ledger"]
 
@@ -81,23 +79,12 @@ async def test_a_handler_for_which_no_descriptor_is_left_goes_back(
     serve: MakeClient, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has not begun: it is tried again, and its process is well."""
-    lacking = [True]
-
-    class Descriptors:
-        @staticmethod
-        def dup(descriptor: int) -> int:
-            if lacking:
-                lacking.pop()
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            return os.dup(descriptor)
-
     till = Till()
     client = await serve(till.namespace)
     await client.put(NS, "p", state=1)
-    monkeypatch.setattr(watch, "os", Descriptors)
+    lacking = lack_descriptors(monkeypatch, times=1)
     till.gate.open()
-    asking = asyncio.create_task(client.call(NS, "p", "held", {"amount": 5}))
-    assert await asking == 6
+    assert await client.call(NS, "p", "held", {"amount": 5}) == 6
     assert (lacking, till.runs) == ([], 1)
     assert await ledger() == [5]
     assert (await client.get(NS, "p")).status == "running"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import itertools
-import os
 import types
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
@@ -17,11 +15,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.operations import Storage
-from progressor.storage.postgres import pool as connections, watch
+from progressor.storage.postgres import pool as connections
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.session_setup import refuse_lent_sessions
 from progressor.storage.queries.reads import Reads
-from tests.support import SECOND, eventually
+from tests.support import SECOND, eventually, lack_descriptors
 
 Act = Callable[[], Awaitable[object]]
 STATE = pytest.mark.parametrize("keeps_state", [True, False])
@@ -132,17 +130,7 @@ async def test_the_question_whether_sessions_are_lent_is_cancelled(dsn: str) -> 
 
 async def test_no_descriptor_is_left_for_a_session(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was to be done is done when there is one; the connection that lacked it is closed."""
-    lacking = [True, True]
-
-    class Descriptors:
-        @staticmethod
-        def dup(descriptor: int) -> int:
-            if lacking:
-                lacking.pop()
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            return os.dup(descriptor)
-
-    monkeypatch.setattr(watch, "os", Descriptors)
+    lacking = lack_descriptors(monkeypatch, times=2)
     connections = SessionPool(dsn, limit=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
