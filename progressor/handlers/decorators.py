@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack,
 from progressor.calendars import Rule
 from progressor.config import NamespaceOptions
 from progressor.errors import InvalidRequest
+from progressor.errors.wordings import SCHEDULES
 from progressor.handlers.function import Function, add_function, names_around, shown_type
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.process import Process, StateT
@@ -51,7 +52,8 @@ class Decorators(Generic[StateT]):
         self._declared = declared
         self._singles: dict[TaskType, Function] = {}
         self._calls: dict[str, Function] = {}
-        self._timeouts = Timeouts(name, is_raw=is_raw)
+        # An old worker may begin a schedule of newer code: whoever has that serves its timers.
+        self._timeouts = Timeouts(name, sets_any=is_raw or name == SCHEDULES)
         self.loads_history = options.history is not None
         """True if events are loaded before some of its tasks run."""
         self.dry_runs = False

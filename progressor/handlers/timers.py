@@ -165,22 +165,22 @@ TIMER_CALLS: Final[dict[str, Callable[[Snapshot, Task, TimerArgs], Action]]] = {
 class Timeouts:
     """The functions that serve timers, by name; that without a name serves all others, too.
 
-    `is_raw`: a raw handler serves all timers.
+    `sets_any`: others may be set, too. A raw handler serves all, and another worker those of a schedule.
     """
 
-    __slots__ = ("_namespace", "functions", "is_raw")
+    __slots__ = ("_namespace", "functions", "sets_any")
 
     def __init__(
-        self, namespace: str, functions: dict[str, Function] | None = None, *, is_raw: bool = False
+        self, namespace: str, functions: dict[str, Function] | None = None, *, sets_any: bool = False
     ) -> None:
         self._namespace = namespace
         self.functions = {} if functions is None else functions
-        self.is_raw = is_raw
+        self.sets_any = sets_any
 
     def replaced(self, function: Callable[[Function], Function]) -> Timeouts:
         """Return the same with other functions in place of these."""
         functions = {name: function(each) for name, each in self.functions.items()}
-        return Timeouts(self._namespace, functions, is_raw=self.is_raw)
+        return Timeouts(self._namespace, functions, sets_any=self.sets_any)
 
     def served(self) -> Iterable[str]:
         """Return what they serve, each as Task.function."""
@@ -215,7 +215,7 @@ class Timeouts:
     def _check(self, process: Snapshot, task: Task, changes: tuple[TimerChange, ...]) -> None:
         new = [each for each in changes if isinstance(each, SetTimer)]
         for each in new:
-            if not each.remove and not self.is_raw and self.find(each.name) is None:
+            if not each.remove and not self.sets_any and self.find(each.name) is None:
                 raise MissingHandler(self._missing(each.name))
         if not new or len(process.timers) + len(new) <= MAX_TIMERS:
             return

@@ -19,11 +19,21 @@ from progressor import (
     Namespace,
     Process,
     ProcessNotFound,
+    ProcessStatus,
     Rejected,
     ScheduleNotFound,
     SetTimer,
 )
-from progressor.schedules import SCHEDULES, ScheduleState, Span, backfill, pause, resume, trigger
+from progressor.schedules import (
+    SCHEDULES,
+    Declaration,
+    ScheduleState,
+    Span,
+    backfill,
+    pause,
+    resume,
+    trigger,
+)
 from progressor.schedules.state import FanOut
 from progressor.testing.world import World
 from tests.acceptance.conftest import Options, of_a_client
@@ -400,3 +410,21 @@ async def test_a_worker_without_the_schedule_leaves_it_to_one_that_has_it(dsn: s
         found = await client.get(SCHEDULES, f"{NS}/often")
         sent = [datetime.fromisoformat(each.payload["nominal"]) for each in found.history]
         assert sent == [sent[0] + n * timedelta(seconds=1) for n in range(len(sent))]
+
+
+async def test_a_worker_without_the_schedule_begins_it(dsn: str, mode: Options) -> None:
+    """It may come first to the requests of another version's schedule: they need none of its functions."""
+    old, new = Runs(), Runs()
+    old.namespace.schedule("other", Cron("0 0 1 1 *"), start=hour)
+    new.namespace.schedule("often", EVERY_SECOND, start=second, overlap="allow", catch_up="all")
+    often = f"{NS}/often"
+    async with engines(dsn, mode, old.namespace) as made:
+        client = made[0].client
+        await client.start(SCHEDULES, often, Declaration.of(new.namespace.schedules["often"]))
+        await client.call(pause, often)
+        await client.call(resume, often)
+        await client.call(trigger, often)
+        await until(lambda: client.trace(SCHEDULES, often), lambda steps: steps[-1].attempts_count > 0)
+        async with engines(dsn, mode, new.namespace):
+            await eventually(lambda: len(new.begun) > 3, "the time that was triggered, and its rule")
+        assert (await client.get(SCHEDULES, often)).status is ProcessStatus.RUNNING
