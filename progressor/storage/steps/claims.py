@@ -61,12 +61,26 @@ async def claim(
     """
     sent, taking = _taking(verb, params)
     if not (again or tried):
-        return (await session.transact({"one_claim": params, **taking}))[sent]
+        rows = (await session.transact({"one_claim": params, **taking}))[sent]
+        return await as_locked(session, params, rows)
     # `one_claim` waits for the first try, which may still be under way on a connection that only we lost:
     # the tasks that it claims must be found and run.
     async with session.transaction():
-        results = await session.transact({"one_claim": params, "claimed": {**params, "only": None}})
-        return results["claimed"] or (await session.transact(taking))[sent]
+        results = await session.transact({"one_claim": params, **_claimed(params)})
+        if rows := results["claimed"]:
+            return rows
+        return await as_locked(session, params, (await session.transact(taking))[sent])
+
+
+async def as_locked(session: Session, params: Params, rows: list[Row]) -> list[Row]:
+    """Return claimed tasks with the timers of their processes as they are behind the lock."""
+    if not any(row["is_outdated"] for row in rows):
+        return rows
+    return (await session.transact(_claimed(params)))["claimed"]
+
+
+def _claimed(params: Params) -> Transaction:
+    return {"claimed": {**params, "only": None}}
 
 
 class Unread:

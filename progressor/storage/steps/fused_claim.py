@@ -13,6 +13,7 @@ from datetime import datetime
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.rows import claimed_of, lite_outcomes_of, outcomes_of
 from progressor.storage.statements import Params, Row
+from progressor.storage.steps.claims import as_locked
 from progressor.storage.steps.save import ending, lite_ending
 from progressor.storage.values import Claimed, LostLease, Saved, Step
 
@@ -34,7 +35,8 @@ class FusedClaim:
     async def begin(self) -> None:
         """Claim tasks."""
         statements = dict.fromkeys(("one_claim", self._verb), self._params)
-        for row in (await self._session.begin(statements))[self._verb]:
+        rows = (await self._session.begin(statements))[self._verb]
+        for row in await as_locked(self._session, self._params, rows):
             if row["is_large"]:
                 self.large.append(row)
             else:

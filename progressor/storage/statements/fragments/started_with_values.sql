@@ -15,5 +15,13 @@ started AS (
         CASE WHEN octet_length(t.args) <= 65536 THEN t.args END AS args,
         CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
         CASE WHEN octet_length(d.aux_state) <= 65536 THEN d.aux_state END AS aux_state,
-        greatest(octet_length(t.args), octet_length(t.context), octet_length(d.aux_state)) > 65536 AS is_large
+        greatest(octet_length(t.args), octet_length(t.context), octet_length(d.aux_state)) > 65536 AS is_large,
+        -- A step has changed the process, and maybe its timers, after this statement began and before it locked
+        -- them: those that it reads are the timers of before. What is older than any open transaction is not
+        -- looked up.
+        age(d.version) <= (
+            SELECT pg_current_xact_id()::text::bigint - pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+        ) AND d.version <> (
+            SELECT p.xmin FROM progressor.processes AS p WHERE p.process_no = d.process_no OFFSET 0
+        ) AS is_outdated
 ),
