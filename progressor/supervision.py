@@ -134,6 +134,9 @@ async def in_thread(part: str, work: Callable[[], T]) -> T:
         outcome: Callable[[], None]
         try:
             outcome = partial(done.set_result, work())
+        except StopIteration as error:
+            # A future cannot carry it.
+            outcome = partial(done.set_exception, RuntimeError(f"{part}: raised {error!r}"))
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             outcome = partial(done.set_exception, error)
         with suppress(RuntimeError):

@@ -231,6 +231,9 @@ async def test_a_thread_answers() -> None:
     assert await in_thread(PART, asker.get) == "me"
     with pytest.raises(ZeroDivisionError):
         await in_thread(PART, lambda: 1 // 0)
+    async with asyncio.timeout(30):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await in_thread(PART, lambda: next(iter(())))
 
 
 # Callbacks that nobody watches, and why.
