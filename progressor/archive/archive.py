@@ -85,6 +85,7 @@ class Archive:
         ArchiveUnavailable if it cannot be written.
         """
         with self.reached(namespace):
+            # In a thread of the loop, which waits for it at its end: a part that is cut off is a stray.
             return await asyncio.to_thread(self._keep, namespace, first, last, records)
 
     @contextmanager
@@ -217,6 +218,7 @@ class Archive:
         Raise ArchiveDamaged, and ArchiveUnavailable if it cannot be read.
         """
         with self.reached(namespace):
+            # Archives know no supervision.
             return await asyncio.to_thread(self._events, namespace, process_id, born)
 
     def _events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:

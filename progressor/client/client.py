@@ -46,6 +46,7 @@ from progressor.model import Metadata
 from progressor.monitoring import Mailbox
 from progressor.node.node import Node
 from progressor.storage import TraceRange
+from progressor.supervision import in_thread
 from progressor.timers import TimerChange
 from progressor.worker.pools import Pools
 
@@ -194,7 +195,7 @@ class Client(
         )
         # A long history is encoded in a thread, so that others are answered in the meantime.
         is_long = isinstance(events, Sized) and len(events) > _SHORT_HISTORY
-        item = await asyncio.to_thread(make) if is_long else make()
+        item = await in_thread("put", make) if is_long else make()
         is_put = await self._node.storage.put(item, act=self._node.act(AuditVerb.PUT))
         if is_put is None:
             self._dispatcher.forget_namespace(namespace)

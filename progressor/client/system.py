@@ -19,6 +19,7 @@ from progressor.monitoring import DatabaseFigures
 from progressor.node.node import Node
 from progressor.storage import longest_outage, schema_check
 from progressor.storage.doctor import Report, examine
+from progressor.supervision import in_thread
 from progressor.texts import duration
 
 
@@ -78,6 +79,11 @@ class SystemReader:
             await self._node.connected()
             options = self._node.options
             look = partial(
-                examine, self._node.dsn, quick=True, within=within, schema=options.database_schema
+                examine,
+                self._node.dsn,
+                quick=True,
+                within=within,
+                schema=options.database_schema,
+                lease_age=options.lease_age,
             )
-            return await asyncio.to_thread(look, lease_age=options.lease_age)
+            return await in_thread("doctor", look)

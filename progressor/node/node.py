@@ -135,7 +135,7 @@ class Node:
     async def reads(self) -> Reads:
         """Return the reads of this process; the first call imports SQLAlchemy, in a thread."""
         if self._reads is None:
-            await asyncio.to_thread(import_module, "progressor.storage.queries.reads")
+            await in_thread("import", partial(import_module, "progressor.storage.queries.reads"))
         if self._reads is None:
             self._reads = self._made_reads()
             if self._closed:

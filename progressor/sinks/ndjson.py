@@ -60,6 +60,7 @@ class NdjsonSink:
         lines = b"".join(structured(event) + b"\n" for event in events)
         if not lines:
             return
+        # In threads of the loop, which waits for them at its end: no line is cut off by it.
         if self._path is not None:
             await asyncio.to_thread(_append, self._path, lines)
             return

@@ -22,7 +22,7 @@ from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.storage import Beats
-from progressor.supervision import keep_thread
+from progressor.supervision import in_thread, keep_thread
 
 log = Logger("progressor.heartbeat")
 
@@ -102,7 +102,7 @@ class Heartbeat:
         self._stopped.set()
         if self._thread is None:
             return
-        await asyncio.to_thread(self._thread.join, _LAST_BEAT)
+        await in_thread("heartbeat", partial(self._thread.join, _LAST_BEAT))
         if self._thread.is_alive():
             # The thread waits for a server that does not answer. It is a daemon: Python exits without it.
             log.warning("worker not deregistered yet, its row will age")

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -169,6 +170,25 @@ async def test_a_silent_server_does_not_hold_up_who_leaves(
     assert stopping.done()
     await stopping
     await eventually(lambda: not tables.execute("SELECT * FROM workers"), "deregistered")
+
+
+async def test_slow_work_in_the_threads_of_the_loop_does_not_hold_up_who_leaves(
+    dsn: str, tables: Tables
+) -> None:
+    """A handler's `asyncio.to_thread` may fill them all; it deregisters all the same."""
+    heartbeat, loop, over = heartbeat_of(dsn), asyncio.get_running_loop(), threading.Event()
+    await heartbeat.start()
+    with ThreadPoolExecutor(1) as executor:
+        loop.set_default_executor(executor)
+        slow = loop.run_in_executor(None, over.wait)
+        try:
+            async with asyncio.timeout(30):
+                await heartbeat.stop(leave=True)
+            assert not slow.done()
+        finally:
+            over.set()
+            await slow
+    assert tables.execute("SELECT * FROM workers") == []
 
 
 async def test_no_database_at_the_start() -> None:

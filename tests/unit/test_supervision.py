@@ -193,10 +193,9 @@ _OWNERS = {
 _STARTS = {"StepTask", "create_task", "ensure_future", "Thread", "start_new_thread", "TaskGroup"}
 
 
-def _starts(source: Path) -> set[str]:
+def _calls(source: Path) -> set[str]:
     calls = (node.func for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Call))
-    names = {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
-    return names & _STARTS
+    return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
 
 
 def test_every_task_and_thread_has_an_owner() -> None:
@@ -206,7 +205,7 @@ def test_every_task_and_thread_has_an_owner() -> None:
     starting = {
         ".".join(name.with_suffix("").parts)
         for name, source in modules.items()
-        if name.parts[0] != "bench" and _starts(source)
+        if name.parts[0] != "bench" and _calls(source) & _STARTS
     }
     assert starting == set(_OWNERS)
 
@@ -234,6 +233,25 @@ async def test_a_thread_answers() -> None:
     async with asyncio.timeout(30):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await in_thread(PART, lambda: next(iter(())))
+
+
+# Who uses the threads of the loop, which the code of users may fill, and why.
+_POOLED = {
+    "archive.archive": "the loop waits for them at its end: no part that is written is cut off",
+    "sinks.ndjson": "the loop waits for them at its end: no line is cut off",
+}
+
+
+def test_the_threads_of_the_loop_are_the_users() -> None:
+    """What the engine does in a thread waits behind nothing that users do there."""
+    root = Path(progressor.__file__).parent
+    using = {
+        ".".join(name.with_suffix("").parts)
+        for source in root.rglob("*.py")
+        if (name := source.relative_to(root)).parts[0] != "bench"
+        and _calls(source) & {"to_thread", "run_in_executor"}
+    }
+    assert using == set(_POOLED)
 
 
 # Callbacks that nobody watches, and why.

@@ -6,7 +6,6 @@ order. What ran waits, and is run again. A process whose name is taken is left a
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +40,7 @@ from progressor.storage.postgres.arrays import (
 )
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.statements import Params, Results, Row, Transaction
+from progressor.supervision import in_thread
 
 R = TypeVar("R", TaskRecord, EventRecord, MessageRecord)
 
@@ -89,7 +89,7 @@ class Transfers(Audited):
 
         found = await self._run("whole", attempt, patience=self._patience)
         # In a thread: there may be thousands of rows, and others are served in the meantime.
-        return await asyncio.to_thread(_wholes, found)
+        return await in_thread("export", partial(_wholes, found))
 
     async def import_processes(
         self, wholes: Sequence[WholeProcess], *, acts: Sequence[Act] = (), now: datetime | None = None

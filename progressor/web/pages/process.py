@@ -5,9 +5,9 @@ Rule: a range is read by its place, never counted, and a long value is a page of
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -21,6 +21,7 @@ from progressor.inputs import RESERVED, HistoryRange
 from progressor.model import Snapshot
 from progressor.rights import Scope
 from progressor.storage import TaskRow, TraceRange
+from progressor.supervision import in_thread
 from progressor.texts import pretty
 from progressor.web.forms import ArgsForm, repair_form
 from progressor.web.page import PageRequest, Pages, number_of
@@ -84,7 +85,7 @@ async def process_page(
         dry_run=dry_run,
         change=None
         if dry_run is None
-        else await asyncio.to_thread(difference, state or "", pretty(dry_run.state)),
+        else await in_thread("page", partial(difference, state or "", pretty(dry_run.state))),
         mailbox=await client.mailbox(namespace, process_id),
         **_forms(published),
         is_paused=published.paused,
@@ -170,4 +171,4 @@ async def _state(request: PageRequest, snapshot: Snapshot) -> str:
     request.place.reserve_now(PAGE_WEIGHT * len(snapshot.aux_state or b""))
     wire = await request.server.client.reader.wire_of(snapshot.namespace)
     # In a thread: other pages are answered while a large one is written out.
-    return await asyncio.to_thread(lambda: pretty(wire.decode_any(snapshot.aux_state, "state", snapshot)))
+    return await in_thread("page", lambda: pretty(wire.decode_any(snapshot.aux_state, "state", snapshot)))

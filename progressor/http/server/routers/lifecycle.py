@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -23,6 +23,7 @@ from progressor.http.wire.paths import PROCESS, process_url
 from progressor.model import ProcessStatus
 from progressor.rights import Scope
 from progressor.storage import MOST_ITEMS
+from progressor.supervision import in_thread
 
 routes = Routes()
 
@@ -42,7 +43,7 @@ async def put(request: ApiRequest, namespace: NamespaceName, process_id: Process
     published = await server.publications.of(namespace)
     body = await request_body.read_body(request, request_body.IMPORT)
     # In a thread: other requests are answered while the body is parsed.
-    given = await asyncio.to_thread(request_body.model_in, request, body, ImportBody)
+    given = await in_thread("request", partial(request_body.model_in, request, body, ImportBody))
     del body
     raw = published.is_raw
     state = bodies.given_value(given, "state", raw=raw, field="args.")

@@ -6,7 +6,7 @@ What an import would send to other namespaces needs its scopes there, too.
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -30,6 +30,7 @@ from progressor.inputs import MAX_ID_LENGTH
 from progressor.model import ProcessStatus
 from progressor.rights import Scope
 from progressor.storage import MOST_ITEMS
+from progressor.supervision import in_thread
 
 routes = Routes()
 
@@ -68,7 +69,7 @@ async def export(
         cursor=cursor,
     )
     place = [] if page.cursor is None else [PlaceRecord(cursor=page.cursor)]
-    lines = await asyncio.to_thread(_written, page.processes)
+    lines = await in_thread("answer", partial(_written, page.processes))
     body = lines + b"".join(map(write_line, place))
     # How large it is was not known before it was read.
     request.place.reserve_now(PAGE_WEIGHT * len(body))
@@ -99,7 +100,7 @@ async def import_(request: ApiRequest, namespace: NamespaceName) -> Response:
     if not body.strip():
         raise InvalidRequest("the body has no line", field="args")
     # In a thread: other requests are answered while the body is parsed.
-    processes = await asyncio.to_thread(_read, body, namespace)
+    processes = await in_thread("request", partial(_read, body, namespace))
     del body
     for target in sorted({each.to_namespace for whole in processes for each in whole.messages}):
         _require_import(request.caller, target)
