@@ -184,8 +184,7 @@ class Worker:
             if own is None:
                 asked = await perform(self._handler, process, task, self.deadlines)
             else:
-                with lending(own.scope):
-                    asked = await perform(self._handler, process, task, self.deadlines)
+                asked = await self._perform_in(own, process, running)
             outcome = bounded(self._addresser.addressed(asked, task), self._options)
             if self._namespace.dry_runs and task.is_dry_run:
                 outcome = self._described(outcome, asked, process, task)
@@ -194,13 +193,22 @@ class Worker:
             # Its handler keeps the slot: another slot takes what comes next on the process.
             slot.hung, slot.goes_on = (task, running.left_behind), False
         if own is not None:
-            await own.settle(outcome, running.left_behind)
+            own.settle(outcome)
         decision = self._decide(process, task, outcome)
         if span is not None:
             span.end(outcome, decision)
             decision = decision._replace(trace=running.trace)
         self._budget.take(slot, decision.size)
         return decision
+
+    async def _perform_in(self, own: StepTransaction, process: Snapshot, running: RunningStep) -> Outcome:
+        """Run the handler in its transaction, which ends if its thread runs on after its time or a stop."""
+        try:
+            with lending(own.scope):
+                return await perform(self._handler, process, running.task, self.deadlines)
+        finally:
+            if running.left_behind is not None:
+                await own.leave_to(running.left_behind)
 
     def _described(self, outcome: Outcome, asked: Outcome, process: Snapshot, task: Task) -> Outcome:
         """Return the outcome of a dry run, as `described`; a Failure if a value of it cannot be read."""

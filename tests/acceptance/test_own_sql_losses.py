@@ -21,6 +21,7 @@ from progressor.worker.connection_slots import ConnectionSlots, FunctionLine
 from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import until
 from tests.acceptance.test_own_sql import NS, PSYCOPG, Ledger, Till, admin, ledger
+from tests.acceptance.test_stop import QUICK
 from tests.support import lack_descriptors
 
 __all__ = ["admin", "ledger"]
@@ -356,6 +357,40 @@ async def test_a_stop_hands_back_what_waits_for_a_connection(engine: MakeEngine,
 
     await until(found, lambda amounts: amounts == [1, 2, 8, 9])
     assert (await second.client.get(NS, "b")).last_event_id == 1
+
+
+async def test_a_stop_cuts_off_a_plain_function_that_it_gives_up(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], ledger: Ledger
+) -> None:
+    """Its statement ends on the server, with its rows and locks; it gets an error, and is run again."""
+    namespace, failed = Namespace(NS, on_zombie="retry"), list[BaseException]()
+    runs = 0
+
+    @namespace.init
+    def sleep_once(process: Process[Any], *, connection: psycopg.Connection) -> None:
+        nonlocal runs
+        runs += 1
+        connection.execute(PSYCOPG, (process.process_id, runs))
+        try:
+            connection.execute("SELECT pg_sleep(%s)", (60 if runs == 1 else 0,))
+        except psycopg.Error as error:
+            failed.append(error)
+            raise
+
+    async def sleepers() -> Any:
+        found = await admin.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+        return await found.fetchone()
+
+    first = await engine(namespace, stop_grace=SECOND / 20, **QUICK)
+    await first.client.submit_start(NS, "p")
+    await until(sleepers, lambda found: found == (1,))
+    async with asyncio.timeout(20):
+        await first.stop()
+        await until(lambda: _states(admin), lambda states: not states)
+        await until(_length_of(failed), lambda count: count == 1)
+    assert await ledger() == []
+    await engine(namespace, **QUICK)
+    await until(ledger, lambda amounts: amounts == [2])
 
 
 def test_a_connection_that_cannot_be_given_is_refused_at_once() -> None:

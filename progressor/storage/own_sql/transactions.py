@@ -165,9 +165,11 @@ class StepConnection:
     async def abandon(self, thread: Future[Any]) -> None:
         """Take it from a handler whose thread goes on: the server rolls back, the thread gets an error."""
         self._left_behind = thread
-        with suppress(psycopg.Error):
-            await self._base.cancel_safe(timeout=_CANCEL)
-        self.session.hang_up()
+        try:
+            with suppress(psycopg.Error):
+                await self._base.cancel_safe(timeout=_CANCEL)
+        finally:
+            self.session.hang_up()
 
     async def reset(self) -> None:
         """Forget what a handler left in the session; no other client of a pooler's session may feel it.
@@ -227,17 +229,20 @@ class StepTransaction:
             "transaction_timeout": str(limit + _WHOLE_GRACE),
         }
         self._given = Marked(mark, bounds)
+        self._is_left = False
         self.scope = scope_of(connection.pgconn, wanted, self._given)
         """The scope in which the handler has its connection."""
 
-    async def settle(self, outcome: Outcome, left_behind: Future[Any] | None) -> None:
-        """Take the connection from a plain function that runs on in its thread after its time, if one does.
+    async def leave_to(self, thread: Future[Any]) -> None:
+        """End it under a plain function that runs on in its thread after its time, or a stop."""
+        self._is_left = True
+        await self._connection.abandon(thread)
 
-        StepNotSaved if the handler failed because the connection was lost.
-        """
-        if left_behind is not None:
-            await self._connection.abandon(left_behind)
-        elif self.is_lost and isinstance(outcome, Failure) and _STEP_TIMEOUT not in outcome.error_types:
+    def settle(self, outcome: Outcome) -> None:
+        """Raise StepNotSaved if the handler failed because the connection was lost."""
+        if self._is_left or not self.is_lost:
+            return
+        if isinstance(outcome, Failure) and _STEP_TIMEOUT not in outcome.error_types:
             when = "while the handler ran" if self._given.has_begun else "before the handler ran"
             reason = f"the connection was lost {when} ({outcome.error_types[0]})"
             raise StepNotSaved(reason, has_begun=self._given.has_begun)
