@@ -252,6 +252,16 @@ class Engine:
             facts = self._facts | await node.facts()
             await self._parts.heartbeat.start()
             self._foundation = stack.pop_all()
+        try:
+            self._serve()
+            await declare_all(self.client, self.app.namespaces)
+        except BaseException:
+            await self.stop()
+            raise
+        log.info("engine started", extra=facts)
+        return self
+
+    def _serve(self) -> None:
         for pool in self.pools.values():
             pool.start()
         self._parts.connection_slots.show()
@@ -260,13 +270,6 @@ class Engine:
             service.start()
         for projection in self.app.projections:
             self._parts.projecting.keep("projection", partial(self.client.project, projection))
-        try:
-            await declare_all(self.client, self.app.namespaces)
-        except BaseException:
-            await self.stop()
-            raise
-        log.info("engine started", extra=facts)
-        return self
 
     @property
     def _facts(self) -> dict[str, object]:

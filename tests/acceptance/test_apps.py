@@ -208,6 +208,25 @@ async def test_a_start_that_fails_half_way_leaves_the_lifespan(
     assert order == ["entered", "left"]
 
 
+async def test_a_start_that_fails_at_its_end_leaves_the_lifespan(
+    dsn: str, mode: Options, client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the operating system gives no thread, say: no worker is left that beats and claims."""
+    order: list[str] = []
+
+    def no_thread(_lag: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    asking = await client()
+    monkeypatch.setattr(engine_module.LoopLag, "start", no_thread)
+    engine = Engine(dsn, App([Namespace(NS)], lifespan=yields({}, order)), **mode)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        await engine.__aenter__()
+    assert order == ["entered", "left"]
+    assert (await asking.health()).workers == 0
+    assert engine.node.is_closed
+
+
 @asynccontextmanager
 async def does_not_begin(_app: App) -> AsyncIterator[None]:
     raise ConnectionError("no mail server at smtp://me:secret@mail")
