@@ -102,11 +102,11 @@ class Link(ServiceHealth):
 
     def watch(self, ask: Ask, alive: Callable[[], Awaitable[Liveness]] = lives) -> None:
         super().watch(ask, alive)
-        self._send(UNASKED, News.SERVES)
+        self._send_apart(UNASKED, lambda: News.SERVES)
 
     def spent(self) -> None:
         """Ask the supervisor for another child in its place; this one serves until that one does."""
-        self._send(UNASKED, News.SPENT)
+        self._send_apart(UNASKED, lambda: News.SPENT)
 
     def _listen(self) -> None:
         try:
@@ -132,6 +132,7 @@ class Link(ServiceHealth):
 
     def _send_apart(self, number: int, answer: Callable[[], Any]) -> None:
         # An answer on health may wait for a database that is away; one on liveness must not wait behind it.
+        # And the event loop, which has news, must not wait for a supervisor that reads nothing.
         keep_thread("link", lambda: self._send(number, answer()), until=_ONCE)
 
     def _send(self, number: int, answer: Any) -> None:
