@@ -586,7 +586,7 @@ async def tour(dsn: str) -> None:
     item = Import(NS, "p6", "put", events=(Event(b""),), timers=(SetTimer(after=SECOND),))
     connections.late = 1
     await storage.put(item, now=T0)
-    await move(storage)
+    await move(storage, connections)
     await storage.replies([TaskKey(1, 1, 1, "key", b"hash")])
     await storage.drop_workers(evidence(T0), lease_age=SECOND)
     await storage.drop_leftovers(now=T0)
@@ -806,7 +806,7 @@ async def fused(storage: Storage) -> None:
     await fuse(storage, [request("p12")], ends, now=T0)
 
 
-async def move(storage: Storage) -> None:
+async def move(storage: Storage, connections: LossyConnections) -> None:
     """A process leaves, and one with all that there can be enters."""
     assert await storage.fitting([Life(1, 1)], rows=1) == 1
     await storage.whole([Life(1, 1)])
@@ -818,6 +818,7 @@ async def move(storage: Storage) -> None:
     about: dict[str, Any] = {"n": 1, "attempts": 0, "created_at": T0, "due": T0}
     message = MessageRecord(**its, **to, **about, task_id=1, idempotency_key="k", request_hash=b"hash")
     whole = WholeProcess(ProcessRecord(**its, **at, last_event_id=1), [task], [event], [message])
+    connections.late = 1
     await storage.import_processes([whole], now=T0)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from progressor.archive.pages import ImportOutcome
@@ -12,6 +16,7 @@ from progressor.inputs import redo_key
 from progressor.model import Event, Life, TaskStatus, TaskType
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.values import Duplicate, TaskRef
 from progressor.timers import SetTimer
 from tests.support import (
@@ -25,6 +30,7 @@ from tests.support import (
     claim_calls,
     claim_timers,
     events,
+    eventually,
     hold,
     repair,
     request,
@@ -199,6 +205,45 @@ async def test_a_lost_answer(dsn: str, storage: Storage, tables: Tables) -> None
     outcomes = await other.import_processes([renamed(whole)], now=T0)
     await lossy.close()
     assert outcomes == [ImportOutcome.IMPORTED]
+    assert len(tables.tasks("copy-p1")) == 2
+
+
+class HeldCommit(SessionPool):
+    """Keeps its first connection, whatever becomes of it: the transaction there is not rolled back."""
+
+    first: Session | None = None
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Session]:
+        if self.first is None:
+            self.first = await self.take()
+            yield self.first
+            return
+        async with super().acquire() as session:
+            yield session
+
+
+async def test_a_commit_under_way(
+    dsn: str, storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed while the repetition waits for it is found again, too."""
+    await start(storage, decision=set_timer(SECOND))
+    (whole,) = await exported(storage, tables)
+    connections, commit = HeldCommit(dsn, limit=2), Session.commit
+
+    async def lost(_session: Session, _statements: object) -> None:
+        monkeypatch.setattr(Session, "commit", commit)
+        raise psycopg.OperationalError("the connection was lost at COMMIT")
+
+    monkeypatch.setattr(Session, "commit", lost)
+    other = Storage(connections, patience=timedelta(seconds=10))
+    asking = asyncio.create_task(other.import_processes([renamed(whole)], now=T0))
+    await eventually(tables.waiting, "the repetition does not wait")
+    assert connections.first is not None
+    await connections.first.commit({})
+    assert await asking == [ImportOutcome.IMPORTED]
+    await connections.give_back(connections.first, ended=False)
+    await connections.close()
     assert len(tables.tasks("copy-p1")) == 2
 
 

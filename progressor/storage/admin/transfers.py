@@ -111,7 +111,10 @@ class Transfers(Audited):
                     await session.transact(feeding_processes(FeedLetter.CREATED, numbers, now=now))
                 if acts:
                     await session.transact(noting_all(_noted(arrivals, acts), now))
-            return [_outcome(each.row, again) for each in arrivals]
+            # A name that is taken was perhaps taken by our own first try.
+            own = await _rows(session, {"import_own": _process_columns(arrivals)}) if again else []
+            births = {row["birth"] for row in own}
+            return [_outcome(each.row, is_own=each.birth in births) for each in arrivals]
 
         return await self._run("import", attempt, patience=self._patience)
 
@@ -124,11 +127,10 @@ def _noted(arrivals: Sequence[_Arrival], acts: Sequence[Act]) -> list[tuple[Act,
     ]
 
 
-def _outcome(row: Row, again: bool) -> ImportOutcome:
+def _outcome(row: Row, *, is_own: bool) -> ImportOutcome:
     if not row["is_served"]:
         return ImportOutcome.NO_NAMESPACE
-    # A name that is taken was perhaps taken by our own first try.
-    is_new = row["process_no"] is not None or (again and row["is_own"])
+    is_new = row["process_no"] is not None or is_own
     return ImportOutcome.IMPORTED if is_new else ImportOutcome.TAKEN
 
 

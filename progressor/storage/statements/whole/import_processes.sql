@@ -1,5 +1,4 @@
--- import, third: insert the processes whose names are free; a row for each item. `is_own`: it was there with
--- this birth, so an earlier try was committed.
+-- import, third: insert the processes whose names are free; a row for each item.
 WITH item AS MATERIALIZED (
     SELECT i.*, n.namespace_no, g.group_no
     FROM unnest(
@@ -40,11 +39,6 @@ process AS (
 
 SELECT
     i.namespace_no IS NOT NULL AS is_served, i.namespace_no, i.group_no,
-    (SELECT p.process_no FROM process AS p WHERE p.birth = i.birth) AS process_no,
-    EXISTS (
-        SELECT FROM progressor.processes AS p
-        WHERE p.namespace_no = i.namespace_no AND p.process_id = i.process_id AND p.birth = i.birth
-        OFFSET 0
-    ) AS is_own
+    (SELECT p.process_no FROM process AS p WHERE p.birth = i.birth) AS process_no
 FROM item AS i
 ORDER BY i.ord
