@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from progressor import metrics
+from progressor.archive.pages import ImportOutcome
 from progressor.model import TaskStatus, TaskType
 from progressor.storage.heartbeats import Beats
 from progressor.storage.operations import Storage
@@ -63,6 +64,7 @@ from tests.support import (
     start,
     wait,
 )
+from tests.transfers import made
 
 T = TypeVar("T")
 LATER = T0 + timedelta(hours=1)
@@ -318,6 +320,18 @@ async def test_removal_of_what_ends_meanwhile(storage: Storage, race: Race, tabl
     assert await second == Removed(False, ())
     assert tables.outline() == [("init", "finished")]
     assert await storage.replies([step.ref.key]) == [TaskOutcome(TaskStatus.FINISHED, b"answer")]
+
+
+async def test_imports_wait_in_one_direction(storage: Storage, race: Race, tables: Tables) -> None:
+    """What waits for one of its names holds none of those behind it, in whatever order they were given."""
+    await race.begin(lambda first: first.put(Import(NS, "a", "put-1"), now=T0))
+    wholes = [made(name, namespace=NS, due=LATER) for name in "ba"]
+    second = await race.waits(storage.import_processes(wholes, now=T0))
+    third = asyncio.create_task(storage.put(Import(NS, "b", "put-2"), now=T0))
+    await eventually(lambda: third.done() or len(tables.waiting()) > 1, "it neither ends nor waits")
+    assert third.done(), "it waits for the second, which waits for the first"
+    assert await race.commit()
+    assert await second == [ImportOutcome.TAKEN] * 2
 
 
 async def test_start_waits_for_a_put(storage: Storage, race: Race) -> None:

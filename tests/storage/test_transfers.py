@@ -159,6 +159,13 @@ async def test_a_name_that_is_taken(storage: Storage, tables: Tables) -> None:
     assert await storage.import_processes([unknown]) == [ImportOutcome.NO_NAMESPACE]
 
 
+async def test_the_order_of_processes(storage: Storage, tables: Tables) -> None:
+    """The numbers of several are in the order in which they were given, whatever their names."""
+    for name in "bca":
+        await start(storage, name)
+    await copied(storage, tables)
+
+
 async def test_a_process_that_is_gone(storage: Storage, tables: Tables) -> None:
     """It is left out; so is another life under its number."""
     await start(storage)

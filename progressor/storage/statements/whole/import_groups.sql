@@ -1,4 +1,4 @@
--- import, second: make the groups that are new.
+-- import, second: make the groups that are new, in the order of their keys.
 INSERT INTO progressor.groups (namespace_no, group_key)
 SELECT DISTINCT n.namespace_no, i.group_key
 FROM unnest(%(namespace)s::text[], %(group_key)s::text[]) AS i (namespace, group_key)
@@ -12,4 +12,5 @@ WHERE
         WHERE g.namespace_no = n.namespace_no AND g.group_key = i.group_key
         OFFSET 0
     )
+ORDER BY n.namespace_no, i.group_key
 ON CONFLICT DO NOTHING

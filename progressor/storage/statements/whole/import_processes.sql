@@ -1,6 +1,7 @@
--- import, third: insert the processes whose names are free; a row for each item.
+-- import, third: insert the processes whose names are free, in the order of their names, as prepare_init
+-- does; a row for each item. Their numbers are in the order of the items.
 WITH item AS MATERIALIZED (
-    SELECT i.*, n.namespace_no, g.group_no
+    SELECT i.*, n.namespace_no, g.group_no, nextval('progressor.processes_process_no_seq') AS process_no
     FROM unnest(
         %(namespace)s::text[], %(process_id)s::text[], %(birth)s::bigint[], %(created_at)s::timestamptz[],
         %(status)s::text[], %(previous_status)s::text[], %(status_changed_at)s::timestamptz[],
@@ -24,15 +25,19 @@ WITH item AS MATERIALIZED (
 
 process AS (
     INSERT INTO progressor.processes (
-        namespace_no, process_id, birth, created_at, status, previous_status, status_changed_at, detail,
-        corrupted_by, metadata, aux_state, last_event_id, first_event_id, swept_until, rests_until, group_no
+        process_no, namespace_no, process_id, birth, created_at, status, previous_status, status_changed_at,
+        detail, corrupted_by, metadata, aux_state, last_event_id, first_event_id, swept_until, rests_until,
+        group_no
     )
+    OVERRIDING SYSTEM VALUE
     SELECT
-        i.namespace_no, i.process_id, i.birth, i.created_at, i.status::progressor.process_status,
-        i.previous_status::progressor.process_status, i.status_changed_at, i.detail, i.corrupted_by,
-        i.metadata, i.state, i.last_event_id, i.first_event_id, i.swept_until, i.rests_until, i.group_no
+        i.process_no, i.namespace_no, i.process_id, i.birth, i.created_at,
+        i.status::progressor.process_status, i.previous_status::progressor.process_status,
+        i.status_changed_at, i.detail, i.corrupted_by, i.metadata, i.state, i.last_event_id,
+        i.first_event_id, i.swept_until, i.rests_until, i.group_no
     FROM item AS i
     WHERE i.namespace_no IS NOT NULL
+    ORDER BY i.namespace_no, i.process_id COLLATE "C"
     ON CONFLICT DO NOTHING
     RETURNING process_no, birth
 )
