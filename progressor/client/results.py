@@ -52,7 +52,9 @@ Fault = Literal["event_loop", "database"]
 class Receipt(NamedTuple):
     """A request that was accepted: its task, and its idempotency key.
 
-    `replayed`: the key had been used before for the same request, and this is the task of then.
+    `replayed`: the key had been used before for the same request, and this is the task of then. So it says
+    of a first call, notify or repair, too, if the answer of PostgreSQL was lost, and a worker claimed the
+    task before the client asked again.
     `fingerprint` tells the task from another one to which a promoted or restored server gives its number:
     keep both. `task`, `standing` and `task_type` spare the client that made the receipt a read; any other
     client does without. `answer` and `result` of a client name the errors that a receipt may lead to.

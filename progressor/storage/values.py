@@ -160,7 +160,7 @@ class Duplicate:
     """The key was used before for the same request: this is its task, with its answer once final.
 
     `is_own`: this very request made the task, in an earlier try whose answer was lost, or just now if it is
-    done as soon as it is accepted.
+    done as soon as it is accepted. Of a call, notify or repair nobody knows that once a worker claimed it.
     """
 
     task: TaskRef

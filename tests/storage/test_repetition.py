@@ -146,6 +146,23 @@ async def test_prepared_task_is_claimed_meanwhile(
     assert result.answer == TaskOutcome(TaskStatus.FINISHED, b"answer")
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_start_that_a_worker_took_meanwhile(storage: Storage, *, has_ended: bool) -> None:
+    """The second try knows its own start by the birth of the process; another request does not."""
+    asked = init(worker_id=None, key="k")
+    await storage.prepare_init([asked], now=T0)
+    (step,) = await claim_calls(storage, worker_id=OTHER_WORKER)
+    if has_ended:
+        await save(storage, step, removed())
+    own, others = [
+        (await storage.prepare_init([each], now=T0))[0] for each in (asked, asked._replace(lease=number()))
+    ]
+    assert isinstance(own, Duplicate)
+    assert isinstance(others, Duplicate)
+    assert own.task == others.task == step.ref
+    assert (own.is_own, others.is_own) == (True, False)
+
+
 async def test_simple_repair(storage: Storage, lossy: Storage, tables: Tables) -> None:
     """The second try finds the finished repair, and leaves alone the timer that runs by now."""
     await break_process(storage, by_timer=True)

@@ -18,5 +18,6 @@ t.error,
 t.scheduled_time,
 r.running_time,
 r.lease IS NOT NULL AS runs,
-t.lease = i.lease AS own,
+-- A claim draws another lease; the birth of a process stays the lease of its start.
+i.lease IN (t.lease, t.birth) AS own,
 t.reply_to,
