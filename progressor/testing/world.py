@@ -24,6 +24,7 @@ from progressor.errors import InvalidRequest, NonRetryable
 from progressor.handlers.namespace import Namespace
 from progressor.inputs import check_moment
 from progressor.model import Intent, TaskType
+from progressor.storage import Clock
 from progressor.testing.engine import VirtualEngine
 from progressor.testing.failures import (
     BrokenInWorld,
@@ -63,7 +64,8 @@ class World:
         most_steps: int = MOST_STEPS,
         **options: Any,
     ) -> None:
-        self._now = datetime.now(UTC) if now is None else check_moment("now", now).astimezone(UTC)
+        begin = datetime.now(UTC) if now is None else check_moment("now", now).astimezone(UTC)
+        self._clock = Clock(begin)
         self._most_steps = most_steps
         self._steps = 0
         self._runaway: HandlerError | None = None
@@ -78,12 +80,12 @@ class World:
         lifespan = app.lifespan if resources is None else _yielding(resources)
         options = {"stop_grace": timedelta(seconds=2), **options}
         watched = App(app.namespaces, lifespan, (self._watch, *app.middleware))
-        self._engine = VirtualEngine(dsn, watched, clock=lambda: self._now, **options)
+        self._engine = VirtualEngine(dsn, watched, clock=self._clock, **options)
 
     @property
     def now(self) -> datetime:
         """The time of this world, in UTC."""
-        return self._now
+        return self._clock.now
 
     @property
     def client(self) -> EngineClient:
@@ -99,7 +101,7 @@ class World:
 
     async def settle(self) -> None:
         """Run all that is due now until nothing is. Raises as `advance` does."""
-        await self._run(self._now)
+        await self._run(self.now)
 
     async def advance(self, by: timedelta | None = None, *, to: datetime | None = None) -> None:
         """Run all that is due until then, each at its due time and in that order; then it is then.
@@ -111,10 +113,10 @@ class World:
             raise InvalidRequest("advance takes a timedelta, or to=datetime", field="by")
         if by is not None and not isinstance(by, timedelta):
             raise InvalidRequest(f"by must be a timedelta, not {type(by).__name__}", field="by")
-        target = self._now + (by or _AT_ONCE) if to is None else check_moment("to", to).astimezone(UTC)
-        if target < self._now:
+        target = self.now + (by or _AT_ONCE) if to is None else check_moment("to", to).astimezone(UTC)
+        if target < self.now:
             raise InvalidRequest(
-                f"a world goes forward only: it is {self._now}, later than {target}",
+                f"a world goes forward only: it is {self.now}, later than {target}",
                 field="to" if to is not None else "by",
             )
         await self._run(target)
@@ -154,14 +156,15 @@ class World:
             raise WorldError("this world is being advanced: await that first")
         async with self._advancing:
             self._steps = 0
-            self._walks_at = self._now
+            self._walks_at = self.now
+            self._clock.forget()
             # What the test has begun is to be on its way.
             await asyncio.sleep(0)
             while (due := await self._quiet()) is not None and due <= target:
-                self._now = due
+                self._clock.now = due
                 await self._walk()
                 self._ring(due)
-            self._now = target
+            self._clock.now = target
             await self._walk()
             await self._check()
 
@@ -180,7 +183,7 @@ class World:
             await self._idle()
             performed = self._engine.performed
             due = await self._look()
-            if due is None or due > self._now:
+            if due is None or due > self.now:
                 if await self._is_still() and performed == self._engine.performed:
                     return due
                 continue
@@ -202,10 +205,10 @@ class World:
     async def _look(self) -> datetime | None:
         """Ring for what is due, and return the earliest due time: `now` if something is."""
         found = await self._engine.node.storage.next_timers([*self._engine.pools])
-        self._due = {name: max(due, self._now) for name, due in found.due.items() if due is not None}
+        self._due = {name: max(due, self.now) for name, due in found.due.items() if due is not None}
         for name in found.others:
             await self._look_at(name)
-        self._ring(self._now)
+        self._ring(self.now)
         messages = await self._messages() if found.has_messages else []
         return min((*self._due.values(), *messages), default=None)
 
@@ -218,7 +221,7 @@ class World:
         if backlog.calls.tasks or backlog.timers.tasks:
             due = [backlog.rests or _AT_ONCE]
         if due:
-            self._due[name] = self._now + min(due)
+            self._due[name] = self.now + min(due)
         if due == [_AT_ONCE]:
             self._engine.pools.ring(name, "calls")
 
@@ -229,17 +232,17 @@ class World:
             return []
         if due_in <= _AT_ONCE:
             self._engine.node.courier.ring()
-        return [self._now + max(due_in, _AT_ONCE)]
+        return [self.now + max(due_in, _AT_ONCE)]
 
     async def _walk(self) -> None:
         """Run the retention walks that are due by now, at once and as a whole."""
-        if self._walks_at is None or self._walks_at > self._now:
+        if self._walks_at is None or self._walks_at > self.now:
             return
         storage = self._engine.node.storage
         while await storage.sweep(rate=math.inf) is not None:
             pass
         due_in = await storage.next_sweep()
-        self._walks_at = None if due_in is None else self._now + due_in
+        self._walks_at = None if due_in is None else self.now + due_in
 
     def _ring(self, until: datetime) -> None:
         for name, due in self._due.items():
@@ -267,7 +270,7 @@ class World:
             last, self._runaway = self._runaway, None
             raise RunawayWorld(
                 f"more than {self._most_steps:,} steps (most_steps) at one advance, the last of them "
-                f"{last} at {self._now}"
+                f"{last} at {self.now}"
             )
 
     async def _watch(self, step: StepView, call_next: CallNext) -> Intent:

@@ -7,7 +7,8 @@ nothing here is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -16,10 +17,9 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from progressor.storage.postgres.pipeline import Hints, Session, numbered
-from progressor.storage.statements import Params, Results, Transaction
+from progressor.storage.statements import Params, Results, Row, Transaction
 
-Clock = Callable[[], datetime]
-"""A function that returns the moment that due times take for now, with a zone."""
+_LOOK = "next_timers"
 
 REAL_TIME = frozenset(
     (
@@ -28,6 +28,70 @@ REAL_TIME = frozenset(
     )
 )
 """The statements with a parameter `now` that stay on PostgreSQL's clock."""
+
+
+class WorldLook:
+    """The look at the timers of a world, which its commits take beside what they save.
+
+    Only a world works on its database. So what a commit saw holds until a session sends something again: a
+    look that comes before that costs no round trip.
+    """
+
+    def __init__(self) -> None:
+        # The last look; what the last commit saw, if that holds; and what is sent now, and was so far.
+        self._asked: Params | None = None
+        self._seen: list[Row] | None = None
+        self._under_way = self._sent = 0
+
+    def forget(self) -> None:
+        """Have the next look ask PostgreSQL."""
+        self._asked = self._seen = None
+
+    def known(self, statements: Transaction) -> Results | None:
+        """Return the results of a look if they are known, which is told once; None otherwise."""
+        if statements.keys() != {_LOOK}:
+            return None
+        seen, asked = self._seen, self._asked
+        self._seen, self._asked = None, statements[_LOOK]
+        return None if seen is None or asked != self._asked else {_LOOK: seen}
+
+    def beside(self, statements: Transaction) -> Transaction:
+        """Return these statements, with the last look before the commit, if there are both."""
+        if self._asked is None or "commit" not in statements:
+            return statements
+        others = {name: given for name, given in statements.items() if name != "commit"}
+        return {**others, _LOOK: self._asked, "commit": {}}
+
+    @contextmanager
+    def sending(self) -> Iterator[Callable[[Results], None]]:
+        """Send statements within; call what it yields with their results."""
+        self._sent += 1
+        self._under_way += 1
+        sent, is_alone, self._seen = self._sent, self._under_way == 1, None
+
+        def saw(results: Results) -> None:
+            if is_alone and sent == self._sent:
+                self._seen = results.get(_LOOK)
+
+        try:
+            yield saw
+        finally:
+            self._under_way -= 1
+
+
+class Clock:
+    """The clock of a world: `now` is the moment that due times take for now, with a zone."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.look = WorldLook()
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forget(self) -> None:
+        """Have the next look ask PostgreSQL: a test may have written with connections of its own."""
+        self.look.forget()
 
 
 class VirtualSession(Session):
@@ -45,9 +109,14 @@ class VirtualSession(Session):
         self._clock = clock
 
     async def _send(self, statements: Transaction, hints: Hints | None = None) -> Results:
-        now = self._clock()
-        dated = {name: _at(now, name, given) for name, given in statements.items()}
-        return await super()._send(dated, hints)
+        look, now = self._clock.look, self._clock.now
+        if (known := look.known(statements)) is not None:
+            return known
+        dated = {name: _at(now, name, given) for name, given in look.beside(statements).items()}
+        with look.sending() as saw:
+            results = await super()._send(dated, hints)
+            saw(results)
+        return results
 
 
 def virtual_sessions(clock: Clock) -> Callable[..., Session]:
