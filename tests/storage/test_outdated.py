@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from progressor.model import Decision
 from progressor.storage.operations import Storage
 from progressor.storage.values import Claimed
-from progressor.timers import SetTimer
+from progressor.timers import SetTimer, UnsetTimer
 from tests.support import (
     NS,
     SECOND,
@@ -23,8 +23,10 @@ from tests.support import (
     events,
     eventually,
     fuse,
+    hold,
     number,
     request,
+    save,
     set_timer,
     start,
 )
@@ -49,26 +51,56 @@ def halt(tables: Tables, storage: Storage) -> Iterator[None]:
     tables.execute("DROP FUNCTION halt CASCADE")
 
 
+async def _fused(storage: Storage, decision: Decision) -> None:
+    async def decided(held: Sequence[Claimed]) -> list[Decision]:
+        return [decision for _ in held]
+
+    await fuse(storage, [request("p1")], decided, now=T0)
+
+
+async def _in_two(storage: Storage, decision: Decision) -> None:
+    await save(storage, await hold(storage, request("p1")), decision)
+
+
+CANCELS = cancel("old")
+SETS = set_timer(timedelta(hours=2), name="new")
+UNSETS_ONE_SETS_ONE = change_timers(UnsetTimer("old"), SetTimer(after=timedelta(hours=2), name="new"))
+
+
 @pytest.mark.parametrize("fuses", [False, True])
+@pytest.mark.parametrize(
+    ("end", "decision", "left"),
+    [
+        (_fused, cancel("old", events=events(1)), [""]),
+        (_fused, CANCELS, [""]),
+        (_fused, SETS, ["", "new", "old"]),
+        (_in_two, CANCELS, [""]),
+        (_in_two, SETS, ["", "new", "old"]),
+        (_in_two, UNSETS_ONE_SETS_ONE, ["", "new"]),
+    ],
+)
 async def test_a_claim_has_what_the_step_left(
-    storage: Storage, tables: Tables, halt: None, *, fuses: bool
+    storage: Storage,
+    tables: Tables,
+    halt: None,
+    end: Callable[[Storage, Decision], Awaitable[None]],
+    decision: Decision,
+    left: list[str],
+    *,
+    fuses: bool,
 ) -> None:
-    """The process and its timers: neither is older than the lock."""
+    """The process and its timers: neither is older than the lock, also if the step changed timers alone."""
     await start(storage, "p0", set_timer(SECOND))
     await start(storage, "p1", change_timers(SetTimer(after=2 * SECOND), OLD))
     claiming = asyncio.create_task(_claimed(storage, fuses=fuses))
     try:
         await eventually(lambda: len(tables.waiting()) == 1, "the claim waits between its processes")
-        await fuse(storage, [request("p1")], _ended, now=T0)
+        await end(storage, decision)
     finally:
         tables.execute("SELECT pg_advisory_unlock(1)")
     _, found = await claiming
-    assert found.process.last_event_id == 1
-    assert [timer.name for timer in found.process.timers] == [""]
-
-
-async def _ended(held: Sequence[Claimed]) -> list[Decision]:
-    return [cancel("old", events=events(1)) for _ in held]
+    assert found.process.last_event_id == len(decision.events)
+    assert sorted(timer.name for timer in found.process.timers) == left
 
 
 async def _claimed(storage: Storage, *, fuses: bool) -> list[Claimed]:

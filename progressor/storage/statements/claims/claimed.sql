@@ -1,6 +1,6 @@
--- The first look of a repeated claim: the tasks that its own first try took, or one of them, with their
--- processes as they are. It reads all that runs, on any worker: repetitions are rare, and an index would
--- cost every claim.
+-- The first look of a repeated claim, and a second one of a claim in which a process had changed: the tasks
+-- that the claim took, or one of them, with their processes as they are. It reads all that runs, on any
+-- worker: both are rare, and an index would cost every claim.
 SELECT
     n.name AS namespace,
     p.process_id,

@@ -16,12 +16,16 @@ started AS (
         CASE WHEN octet_length(t.context) <= 65536 THEN t.context END AS context,
         CASE WHEN octet_length(d.aux_state) <= 65536 THEN d.aux_state END AS aux_state,
         greatest(octet_length(t.args), octet_length(t.context), octet_length(d.aux_state)) > 65536 AS is_large,
-        -- A step has changed the process, and maybe its timers, after this statement began and before it locked
-        -- them: those that it reads are the timers of before. What is older than any open transaction is not
-        -- looked up.
-        age(d.version) <= (
+        -- A step has changed the process, or its timers, after this statement began and before it locked them:
+        -- those that it reads are the timers of before. What is older than any open transaction is not looked
+        -- up.
+        least(age(d.version), age(d.task_version)) <= (
             SELECT pg_current_xact_id()::text::bigint - pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-        ) AND d.version <> (
-            SELECT p.xmin FROM progressor.processes AS p WHERE p.process_no = d.process_no OFFSET 0
+        ) AND NOT EXISTS (
+            SELECT
+            FROM progressor.processes AS p
+            JOIN progressor.schedule AS s ON s.process_no = p.process_no AND s.task_id = d.task_id
+            WHERE p.process_no = d.process_no AND p.xmin = d.version AND s.xmin = d.task_version
+            OFFSET 0
         ) AS is_outdated
 ),

@@ -102,8 +102,13 @@ process AS (
     FROM item AS i
     WHERE
         i.status IS NOT NULL AND p.ctid = i.process_place
-        AND
+        AND (
+            -- [several
+            -- A claim of another timer sees by this row that the timers have changed.
+            i.old_timer_id IS NOT NULL OR i.new_timer_id IS NOT NULL OR
+            -- several]
             -- include process_changed
+        )
 ),
 
 event AS (
