@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from progressor import Namespace, Process
@@ -38,6 +39,7 @@ def test_a_commit_looks_behind_what_it_saves(look: WorldLook) -> None:
     assert [*look.beside(COMMIT)] == ["save_lite", "next_timers", "commit"]
     assert look.beside(COMMIT)["next_timers"] is ASKED
     assert look.beside({"begin": {}}) == {"begin": {}}
+    assert look.beside({"commit": {}}) == {"commit": {}}
     assert WorldLook().beside(COMMIT) is COMMIT
 
 
@@ -124,3 +126,32 @@ async def test_what_a_test_writes_between_two_advances_is_seen(dsn: str, tables:
         tables.execute("UPDATE namespaces SET paused = FALSE")
         await world.settle()
         assert len(fired) == 4
+
+
+async def test_a_step_that_is_saved_on_a_connection_of_its_own(dsn: str) -> None:
+    """What others saw while it was under way lacks its timer, which comes all the same."""
+    namespace, fired = Namespace("hours", state=int), list[str]()
+
+    @namespace.init
+    async def begin(process: Process[int]) -> None:
+        process.set_timer(after=timedelta(hours=1))
+
+    @namespace.call
+    async def bump(process: Process[int]) -> None:
+        process.state = (process.state or 0) + 1
+
+    @namespace.timeout
+    async def fire(process: Process[int], *, connection: psycopg.AsyncConnection[Any]) -> None:
+        await connection.execute("SELECT 1")
+        await world.client.call(bump, "counted")
+        fired.append(f"{process.now:%H}")
+        process.set_timer(after=timedelta(hours=1))
+
+    async with World(dsn, [namespace], now=BEGIN) as world:
+        await world.client.start("hours", "counted")
+        await world.client.unset_timer("hours", "counted")
+        await world.client.call(bump, "counted")
+        await world.client.start("hours", "p")
+        await world.advance(timedelta(hours=6))
+        assert fired == ["01", "02", "03", "04", "05", "06"]
+        assert (await world.client.get("hours", "counted")).state == 7

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -382,7 +382,8 @@ class StepTransactions(ConnectionPool[StepConnection]):
         own = StepTransaction(connection, self._storage, wanted, seconds=seconds, clock=self._clock)
         try:
             try:
-                yield own
+                with nullcontext() if self._clock is None else self._clock.look.sending():
+                    yield own
             except Exception:
                 # Not on a cancellation, which waits for nothing: the connection is closed.
                 await own.roll_back()

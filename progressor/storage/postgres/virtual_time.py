@@ -56,15 +56,16 @@ class WorldLook:
         return None if seen is None or asked != self._asked else {_LOOK: seen}
 
     def beside(self, statements: Transaction) -> Transaction:
-        """Return these statements, with the last look before the commit, if there are both."""
-        if self._asked is None or "commit" not in statements:
+        """Return these statements, with the last look before the commit, if they save something."""
+        # A commit alone may be that of a snapshot, which sees nothing new.
+        if self._asked is None or len(statements) == 1 or "commit" not in statements:
             return statements
         others = {name: given for name, given in statements.items() if name != "commit"}
         return {**others, _LOOK: self._asked, "commit": {}}
 
     @contextmanager
     def sending(self) -> Iterator[Callable[[Results], None]]:
-        """Send statements within; call what it yields with their results."""
+        """Send statements within, on any connection; call what it yields with their results."""
         self._sent += 1
         self._under_way += 1
         sent, is_alone, self._seen = self._sent, self._under_way == 1, None
