@@ -222,7 +222,9 @@ class Timeouts:
     def _check(self, process: Snapshot, task: Task, changes: tuple[TimerChange, ...]) -> None:
         new = [each for each in changes if isinstance(each, SetTimer)]
         for each in new:
-            if not each.remove and not self.sets_any and self.find(each.name) is None:
+            is_served = each.remove or self.sets_any or self.find(each.name) is not None
+            # One that the process has is of other code, which serves it.
+            if not is_served and each.name not in [timer.name for timer in process.timers]:
                 raise MissingHandler(self._missing(each.name))
         if not new or len(process.timers) + len(new) <= MAX_TIMERS:
             return

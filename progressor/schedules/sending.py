@@ -55,7 +55,11 @@ class Sending:
         await self._declare_repaired()
         state = self.process.state
         if state.fan_out is not None and self.schedule.each is None:
-            # Newer code sends to one process: the rest of the fan-out has no call any more.
+            if state.declaration != Declaration.of(self.schedule):
+                # Of other code, whose workers go on with it.
+                go_on(self.process, _SHORTEST_LOOK)
+                return
+            # This code sends to one process: the rest of the fan-out has no call any more.
             self._end(state.fan_out, because="it notifies each no longer")
         elif state.fan_out is not None:
             await self._send_page(state.fan_out)

@@ -138,11 +138,11 @@ class Worker:
         NoRoom, NoThread or LeftToOthers if it did not begin; StepNotSaved if it must run again. The init of
         a process without its group does not begin: it waits for room there.
         """
-        if self._has_groups and held.process.group_no is None and held.task.task_type is TaskType.INIT:
-            return await self._enter(held, slot)
         function = self._namespace.find(held.task.task_type, held.task.name)
         if function is None and not self._namespace.serves(held.task):
             await self.foreign.leave(held.task)
+        if self._has_groups and held.process.group_no is None and held.task.task_type is TaskType.INIT:
+            return await self._enter(held, slot)
         if function is None or function.connection is None:
             return await self.end(held, await self.decided(held, slot), slot)
         async with self.connections.transaction(

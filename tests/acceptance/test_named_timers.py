@@ -217,6 +217,23 @@ async def test_a_timer_that_nothing_serves(serve: MakeClient) -> None:
         namespace.timeout("dunning")(dunning)
 
 
+async def test_a_timer_that_other_code_has_set(serve: MakeClient) -> None:
+    """A worker without its function may set it anew, and fire it: another one has it."""
+    namespace = Namespace(NS)
+
+    @namespace.call
+    async def snooze(process: Process[None]) -> None:
+        for name in process.timers:
+            process.set_timer(name, after=2 * HOUR)
+
+    client = await serve(namespace)
+    await client.put(NS, "p", action=[SetTimer(after=HOUR, name="escalation")])
+    before = (await client.get(NS, "p")).timers["escalation"].due
+    await client.call(NS, "p", "snooze")
+    assert (await client.get(NS, "p")).timers["escalation"].due - before > HOUR / 2
+    await client.fire_timer(NS, "p", "escalation")
+
+
 async def test_a_raw_handler_changes_several(serve: MakeClient) -> None:
     """Its action may be a tuple; the same name twice fails the step."""
 

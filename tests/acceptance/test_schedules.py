@@ -35,6 +35,7 @@ from progressor.schedules import (
     trigger,
 )
 from progressor.schedules.state import FanOut
+from progressor.schedules.waiting import queue_of
 from progressor.testing.world import World
 from tests.acceptance.conftest import Options, of_a_client
 from tests.acceptance.support import until
@@ -320,6 +321,25 @@ async def test_a_fan_out_whose_code_goes(progressor_world: MakeWorld) -> None:
         assert [each.metadata["name"] for each in found.history] == ["skipped", "sent", "sent"]
         assert found.history[1].payload["to"] == "100 processes"
         assert (await state(world)).fan_out is None
+
+
+async def test_a_fan_out_of_other_code(progressor_world: MakeWorld) -> None:
+    """An older worker, which would start a process instead, leaves the rest to those that notify each."""
+    one, other = Runs(), Runs()
+    one.namespace.schedule("hourly", HOURLY, each=Each(one.note))
+    other.namespace.schedule("hourly", HOURLY, start=hour)
+    async with progressor_world([other.namespace], now=BEGIN) as world:
+        await world.settle()
+        half = await state(world)
+        half.declaration = Declaration.of(one.namespace.schedules["hourly"])
+        half.fan_out = FanOut(nominal=BEGIN, sent=100)
+        await world.client.remove(SCHEDULES, f"{NS}/hourly")
+        queue = SetTimer(name=queue_of(f"{NS}/hourly"), after=timedelta(0))
+        await world.client.put(SCHEDULES, f"{NS}/hourly", state=half, action=queue)
+        await world.advance(timedelta(seconds=1))
+        found = await world.client.get(SCHEDULES, f"{NS}/hourly")
+        assert (found.history, [*found.timers]) == ((), [queue.name])
+        assert (await state(world)).fan_out == half.fan_out
 
 
 async def test_a_trigger_while_a_run_goes_on(progressor_world: MakeWorld) -> None:

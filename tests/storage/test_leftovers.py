@@ -160,7 +160,10 @@ async def test_live_workers(dsn: str, storage: Storage) -> None:
 
 async def test_others_that_serve_a_function(dsn: str, storage: Storage, tables: Tables) -> None:
     """Live workers that list it, and raw handlers; not the one that asks."""
-    for worker_id, function in ((1, "call pay"), (2, "call refund"), (3, "*"), (4, "call refund")):
+    for worker_id, function in (
+        *((1, "call pay"), (2, "call refund"), (3, "*"), (4, "call refund")),
+        *((6, "timeout"), (7, "timeout item")),
+    ):
         beats = Beats(
             dsn,
             worker_id=worker_id,
@@ -183,6 +186,9 @@ async def test_others_that_serve_a_function(dsn: str, storage: Storage, tables: 
     assert await others("call refund", 9) == {(2, 2), (3, 3)}
     assert await others("call refund", 2) == {(3, 3)}
     assert await others("init", 3) == set()
+    # A function for all timers serves those with names too, and not the other way round.
+    assert await others("timeout item", 9) == {(3, 3), (6, 6), (7, 7)}
+    assert await others("timeout", 9) == {(3, 3), (6, 6)}
     assert await storage.others_serving("shop.other", "init", worker_id=9, lease_age=AGE) == []
 
 

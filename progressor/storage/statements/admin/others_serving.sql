@@ -8,4 +8,9 @@ WHERE
     %(namespace)s::text = ANY (w.namespaces)
     AND w.worker_id <> %(worker_id)s::bigint
     AND w.seen_at > now() - %(lease_age)s::interval
-    AND (w.functions -> %(namespace)s::text) ?| ARRAY['*', %(function)s::text]
+    AND (w.functions -> %(namespace)s::text) ?| ARRAY[
+        '*',
+        %(function)s::text,
+        -- A function for all timers serves those with names, too.
+        CASE WHEN starts_with(%(function)s::text, 'timeout ') THEN 'timeout' ELSE %(function)s::text END
+    ]
