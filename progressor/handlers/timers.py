@@ -221,8 +221,10 @@ class Timeouts:
 
     def _check(self, process: Snapshot, task: Task, changes: tuple[TimerChange, ...]) -> None:
         new = [each for each in changes if isinstance(each, SetTimer)]
+        # What a client sets must be served here, unless a raw handler serves all, which has no functions.
+        sets_any = self.sets_any and not (self.functions and task.name in TIMER_CALLS)
         for each in new:
-            is_served = each.remove or self.sets_any or self.find(each.name) is not None
+            is_served = each.remove or sets_any or self.find(each.name) is not None
             # One that the process has is of other code, which serves it.
             if not is_served and each.name not in [timer.name for timer in process.timers]:
                 raise MissingHandler(self._missing(each.name))

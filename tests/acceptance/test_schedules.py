@@ -16,6 +16,7 @@ from progressor import (
     Cron,
     Each,
     Engine,
+    InvalidRequest,
     Namespace,
     Process,
     ProcessNotFound,
@@ -340,6 +341,19 @@ async def test_a_fan_out_of_other_code(progressor_world: MakeWorld) -> None:
         found = await world.client.get(SCHEDULES, f"{NS}/hourly")
         assert (found.history, [*found.timers]) == ((), [queue.name])
         assert (await state(world)).fan_out == half.fan_out
+
+
+async def test_a_timer_that_no_schedule_has(progressor_world: MakeWorld) -> None:
+    """A client may fire the timer of a schedule; another one, which would fail for a day, is refused."""
+    runs = Runs()
+    runs.namespace.schedule("hourly", HOURLY, start=hour)
+    async with progressor_world([runs.namespace], now=BEGIN) as world:
+        await world.settle()
+        with pytest.raises(InvalidRequest, match="no timeout handler for the timer 'mistyped'"):
+            await world.client.set_timer(SCHEDULES, f"{NS}/hourly", "mistyped", after=HOUR)
+        await world.client.fire_timer(SCHEDULES, f"{NS}/hourly", f"{NS}/hourly")
+        await world.settle()
+        assert runs.begun == ["run-0101"]
 
 
 async def test_a_trigger_while_a_run_goes_on(progressor_world: MakeWorld) -> None:
