@@ -1,7 +1,7 @@
 """The process of a schedule: its timers send; calls pause, resume, trigger and backfill it.
 
-Rule: the timers of a schedule have its name. A worker whose code lacks it runs its other functions, which
-are of no schedule, and leaves the timers to one that has it.
+Rule: the timers of a schedule have its name. A worker whose code lacks a schedule serves its start and its
+calls, which are the same for all, and leaves its timers to one that has it.
 """
 
 from __future__ import annotations
