@@ -114,7 +114,7 @@ class Worker:
         self._feeds = namespace.options.feed
         self._has_groups = namespace.has_groups
         self._groups = groups
-        self.deadlines = Deadlines(namespace.options.step_timeout)
+        self.deadlines = Deadlines(namespace.options.step_timeout.total_seconds())
         self._steps = steps
         self._reads = reads
         self._replies = replies
@@ -271,7 +271,7 @@ class Worker:
         return self._ended(step, saved, announces=False)
 
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
-        """Reply for a step that was committed with its request.
+        """Note a step that was committed with its request, whose caller has the answer with it.
 
         Return the time until its new timer is due.
         """
@@ -281,7 +281,6 @@ class Worker:
         self._note(task, decision)
         if decision.feeds:
             self._fed()
-        self._replies.resolve(finished.task, finished.answer)
         return None if finished.due is None else finished.due - finished.now
 
     async def _with_history(self, process: Snapshot, wanted: HistoryRange | None) -> Snapshot:

@@ -43,7 +43,7 @@ class Refusing:
 
 async def is_refused(held: Held) -> bool:
     """Whether a worker that holds it refuses it."""
-    outcome = await perform(Refusing(), held.process, held.task, Deadlines(MINUTE))
+    outcome = await perform(Refusing(), held.process, held.task, Deadlines(60))
     return isinstance(outcome, Rejection) and outcome.expired
 
 

@@ -69,6 +69,6 @@ def run_step(make_task: MakeTask, make_snapshot: MakeSnapshot) -> RunStep:
         **process: Any,
     ) -> Outcome:
         task = make_task(task_type, name, args=args, context=context)
-        return await perform(namespace, make_snapshot(**process), task, Deadlines(timedelta(seconds=5)))
+        return await perform(namespace, make_snapshot(**process), task, Deadlines(5))
 
     return run

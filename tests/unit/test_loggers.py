@@ -6,7 +6,6 @@ import io
 import json
 import logging
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,7 @@ async def test_a_failed_handler_is_printed_with_its_process(
         async def process(self, task: object, process: object) -> Any:
             raise ValueError("no")
 
-    await perform(Failing(), make_snapshot(), make_task(), Deadlines(timedelta(seconds=5)))
+    await perform(Failing(), make_snapshot(), make_task(), Deadlines(5))
     line, traceback, *_ = printed.getvalue().splitlines()
     assert line == "ERROR handler failed namespace=billing process_id=acme task_id=7 task_type=call"
     assert traceback.startswith("Traceback")

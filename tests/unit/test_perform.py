@@ -52,7 +52,7 @@ def returning(value: Any) -> Raw:
 @pytest.fixture
 def run(make_task: Any, make_snapshot: Any) -> Callable[..., Awaitable[Outcome]]:
     async def run(handler: Any, *, limit: float = 5, **task: Any) -> Outcome:
-        deadlines = Deadlines(timedelta(seconds=limit))
+        deadlines = Deadlines(limit)
         return await perform(handler, make_snapshot(), make_task(**task), deadlines)
 
     return run
@@ -246,7 +246,7 @@ async def test_ctrl_c_passes_through(
     before = signal.signal(signal.SIGINT, signal.default_int_handler if python_own else interrupt)
     try:
         with pytest.raises(KeyboardInterrupt) as raised:
-            await perform(Raw(body), make_snapshot(), make_task(), Deadlines(timedelta(seconds=5)))
+            await perform(Raw(body), make_snapshot(), make_task(), Deadlines(5))
     finally:
         signal.signal(signal.SIGINT, before)
     assert raised.type is (KeyboardInterrupt if python_own else Interrupted)
@@ -258,7 +258,7 @@ async def test_the_end_of_a_coroutine_passes_through(make_task: Any, make_snapsh
     async def body(process: Any) -> None:
         await asyncio.sleep(0)
 
-    step = perform(Raw(body), make_snapshot(), make_task(), Deadlines(timedelta(seconds=5)))
+    step = perform(Raw(body), make_snapshot(), make_task(), Deadlines(5))
     step.send(None)
     step.close()
 
@@ -577,7 +577,7 @@ async def test_a_raw_handler_sees_bytes(make_task: Any, make_snapshot: Any) -> N
         return Intent()
 
     process = make_snapshot(aux_state=b"\xff", history=(Event(b"123"),))
-    await perform(Raw(body), process, make_task(context=b"{}"), Deadlines(timedelta(seconds=5)))
+    await perform(Raw(body), process, make_task(context=b"{}"), Deadlines(5))
     assert seen == {"state": b"\xff", "context": b"{}", "payload": b"123"}
 
 

@@ -79,7 +79,7 @@ class Flights:
         try:
             outcomes = await self._prepare(
                 [
-                    request if slot is None else request._replace(worker_id=slot.worker_id)
+                    _without_worker(request) if slot is None else request
                     for request, slot in zip(requests, slots, strict=True)
                 ],
                 hints=hints,
@@ -138,7 +138,7 @@ class SimpleRepairs(Flights):
         """Repair processes."""
         # A repaired process has its timer back, which may be due.
         hints, woken = self._wakes_behind(requests, "timers")
-        outcomes = await self._prepare(requests, hints=hints)
+        outcomes = await self._prepare([_without_worker(request) for request in requests], hints=hints)
         for request, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, Duplicate):
                 self._wake(request.namespace, "timers", woken)
@@ -225,6 +225,11 @@ class Acceptor:
         ):
             return self._prepared[request.task_type]
         return fused
+
+
+def _without_worker(request: Request) -> Request:
+    """Return a request that the worker of this OS process does not take."""
+    return request if request.worker_id is None else request._replace(worker_id=None)
 
 
 def standing_of(accepted: Accepted) -> tuple[TaskRef, TaskOutcome | None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext, suppress
+from functools import lru_cache, partial
 from typing import Any
 
 from progressor.client.asks import Timeout
@@ -31,6 +32,7 @@ from progressor.errors import (
 from progressor.handlers.codec import RAW, Wire, require_in_range
 from progressor.handlers.dry_run import guarded
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.running.deadlines import Deadline, Deadlines
 from progressor.handlers.running.waits import waiting_for
 from progressor.inputs import (
     DRY_RUN,
@@ -55,6 +57,8 @@ from progressor.storage import (
 from progressor.worker.pools import Pools
 
 _INIT_POLL, _LONGEST_INIT_POLL = 0.005, 0.25
+# Limits of callers whose deadlines are kept; callers of a rarer limit get deadlines of their own.
+_MOST_LIMITS = 64
 # Seconds that a caller whose time is over is kept longer, to find out why there is no answer.
 _WHY_SECONDS = 2.0
 # Seconds that `result` may take for the look at a task, even if the caller's timeout is shorter.
@@ -64,10 +68,10 @@ _LOOK_SECONDS = 2.0
 class Dispatcher:
     """The requests of one client; those of namespaces in `pools` run in this process if a slot is free."""
 
-    make = staticmethod(request_of)
-
     def __init__(self, node: Node, namespaces: Mapping[str, Namespace], wire: Wire, pools: Pools) -> None:
         self._node = node
+        worker_id = node.node_id if pools else None
+        self.make = partial(request_of, reply_to=node.reply_to, worker_id=worker_id)
         self._accepting = Acceptor(node, pools)
         self._known = set(pools)
         self._given = frozenset(namespaces)
@@ -76,6 +80,8 @@ class Dispatcher:
         self._wires = {name: namespace.wire for name, namespace in namespaces.items()}
         self._patience = node.options.patience.total_seconds()
         self._reply_timeout = node.options.reply_timeout.total_seconds()
+        # By seconds and event loop.
+        self._deadlines = lru_cache(maxsize=_MOST_LIMITS)(Deadlines)
 
     async def check_namespace(self, namespace: str) -> None:
         """Raise NamespaceNotFound if a namespace is not known in the database."""
@@ -135,10 +141,10 @@ class Dispatcher:
         options.check_value("args", args)
         options.check_value("context", context)
         options.check_metadata("metadata", request.process_metadata)
-        reply_to = None if request.task_type is TaskType.NOTIFY else self._node.reply_to
-        return request._replace(
-            args=args, context=context, reply_to=reply_to, act=act_of_request(self._node, request)
-        )
+        act = act_of_request(self._node, request)
+        if act is None and args is request.args and context is request.context:
+            return request
+        return request._replace(args=args, context=context, act=act)
 
     def seconds(self, timeout: Timeout) -> float:
         """Return how many seconds a caller waits; raise InvalidRequest if `timeout` is no time."""
@@ -163,22 +169,21 @@ class Dispatcher:
     async def _ask(
         self, request: Request, seconds: float, read: Read | None, sent: TracedRequest | None = None
     ) -> Any:
-        began = asyncio.get_running_loop().time()
         patience = min(seconds, self._patience)
+        loop = asyncio.get_running_loop()
         ref: TaskRef | None = None
         answer: TaskOutcome | None = None
         with waiting_for(self._node.place, request.namespace, request.process_id) as wait:
             try:
-                async with asyncio.timeout_at(began + patience) as scope:
-                    accepted = await self._accepting.accept(await self.sealed(request))
+                with Deadline(self._deadlines(seconds, loop)):
+                    with Deadline(self._deadlines(patience, loop)):
+                        accepted = await self._accepting.accept(await self.sealed(request))
                     ref, answer = standing_of(accepted)
                     if sent is not None:
                         sent.accepted(ref)
                     if answer is None:
                         if not isinstance(accepted, Continue):
                             wait.lend(ref.process_no)
-                        if patience < seconds:
-                            scope.reschedule(began + seconds)
                         answer = await self._node.replies.wait(ref)
             except TaskNotFound:
                 # A redo of an earlier life's task, whose name may have no process now.
@@ -204,7 +209,7 @@ class Dispatcher:
     async def _accept(self, request: Request, timeout: Timeout) -> Accepted:
         patience = min(self.seconds(timeout), self._patience)
         try:
-            async with asyncio.timeout(patience):
+            with Deadline(self._deadlines(patience, asyncio.get_running_loop())):
                 return await self._accepting.accept(await self.sealed(request))
         except TaskNotFound:
             await self.found(request.namespace, request.process_id)
@@ -313,7 +318,7 @@ class Dispatcher:
     ) -> Request:
         """Return the request that runs an ended one again; raise its error if there is no such task."""
         row = await self._task(namespace, process_id, task_id, self.seconds(timeout), fingerprint)
-        return redo_request(namespace, process_id, row)
+        return redo_request(namespace, process_id, row, reply_to=self._node.reply_to)
 
     async def is_dry_run(
         self, namespace: str, process_id: str, task_id: int, fingerprint: str | None

@@ -78,7 +78,7 @@ class FusedBatch:
             if (not self._slots or together + seconds <= MOST_TOGETHER) and pool.reserve():
                 together += seconds
                 self._slots[place] = pool
-                self._requests[place] = request._replace(worker_id=pool.worker_id)
+                self._requests[place] = request
         if not self._slots:
             return results
         places, sent = list(self._requests), list(self._requests.values())

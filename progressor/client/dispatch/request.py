@@ -30,8 +30,14 @@ def request_of(
     args: Any,
     options: RequestOptions,
     name: str | None = None,
+    *,
+    reply_to: int | None = None,
+    worker_id: int | None = None,
 ) -> Request:
-    """Return a checked request, in plain JSON; raise InvalidRequest, which names what is wrong."""
+    """Return a checked request, in plain JSON; raise InvalidRequest, which names what is wrong.
+
+    `reply_to` is this client process, `worker_id` its worker if it has one.
+    """
     check_namespace(namespace)
     check_text("process_id", process_id)
     if name is not None or task_type in (TaskType.CALL, TaskType.NOTIFY):
@@ -48,13 +54,15 @@ def request_of(
         name=name,
         args=plain,
         context=encode(context, field="context"),
+        reply_to=None if task_type is TaskType.NOTIFY else reply_to,
         process_metadata=None if metadata is None else json_object(metadata, field="metadata"),
+        worker_id=worker_id,
         expires=None if expires is None else check_expires(expires),
         priority=check_priority(priority),
     )
 
 
-def redo_request(namespace: str, process_id: str, task: AnswerRow) -> Request:
+def redo_request(namespace: str, process_id: str, task: AnswerRow, *, reply_to: int | None) -> Request:
     """Return the request that runs an ended call or notify again, without its values.
 
     Raise InvalidRequest for any other task, and TaskNotEnded for one that waits or runs.
@@ -76,5 +84,6 @@ def redo_request(namespace: str, process_id: str, task: AnswerRow) -> Request:
         request_hash=task.request_hash or b"",
         lease=new_lease(),
         name=name,
+        reply_to=None if task.task_type is TaskType.NOTIFY else reply_to,
         redoes=key,
     )

@@ -1,17 +1,16 @@
-"""Deadlines of steps: one timer of the event loop for all steps, instead of one for each.
+"""Deadlines of steps and of callers: one timer of the event loop for all of a limit, not one for each.
 
-Rule: steps that share a limit run out in the order in which they began, so only the oldest is watched. A
-step sets no timer and cancels none, which would be a good part of the cost of a small step. A step whose
-time is over gets a timer of its own: it is cancelled again until it ends, for it may swallow a
+Rule: those that share a limit run out in the order in which they began, so only the oldest is watched. None
+of them sets a timer and cancels it, which would be a good part of the cost of a small step. A step whose
+time is over gets a timer of its own: it is cancelled again until it ends, for a handler may swallow a
 cancellation, or wait in its clean-up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from progressor.handlers.handler import fields_of
 from progressor.loggers import Logger
@@ -25,32 +24,27 @@ _AGAIN = 5.0
 
 
 class Deadlines:
-    """The steps that run now, the oldest first, and the timer that waits for the oldest."""
+    """The scopes of one limit, in seconds, that run now, the oldest first; and the timer for the oldest.
 
-    def __init__(self, limit: timedelta) -> None:
-        self.seconds = limit.total_seconds()
+    They are those of one event loop, by default the present one.
+    """
+
+    def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.seconds = seconds
+        self.loop: Final = asyncio.get_running_loop() if loop is None else loop
+        """The event loop; kept, because to ask for it is a system call in Python 3.11."""
         self._running: dict[Deadline, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._on_time = watched("deadlines", self._look)
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of the first step; kept, because to ask for it is a system call in Python 3.11."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        return self._loop
-
     def begin(self, deadline: Deadline) -> None:
-        """Start the clock of this step."""
-        loop = self.loop
-        at = loop.time() + self.seconds
-        self._running[deadline] = at
+        """Start the clock of this scope."""
+        self._running[deadline] = at = self.loop.time() + self.seconds
         if self._timer is None:
-            self._timer = loop.call_at(at, self._on_time)
+            self._timer = self.loop.call_at(at, self._on_time)
 
     def end(self, deadline: Deadline) -> None:
-        """Stop the clock of this step, because the step or its time is over."""
+        """Stop the clock of this scope, because it or its time is over."""
         self._running.pop(deadline, None)
 
     def step_in(self, running: asyncio.Task[Any]) -> Task | None:
@@ -60,19 +54,18 @@ class Deadlines:
 
     def _look(self) -> None:
         self._timer = None
-        loop = asyncio.get_running_loop()
         while self._running:
             oldest = next(iter(self._running))
             at = self._running[oldest]
-            if at > loop.time():
-                self._timer = loop.call_at(at, self._on_time)
+            if at > self.loop.time():
+                self._timer = self.loop.call_at(at, self._on_time)
                 return
             self.end(oldest)
             oldest.expire()
 
 
 class Deadline:
-    """A scope of the present asyncio task, like `asyncio.timeout`; `of` is its step.
+    """A scope of the present asyncio task, like `asyncio.timeout`; `of` is its step, None for a caller's.
 
     It raises TimeoutError if the limit of `deadlines` passes in it.
     """
@@ -102,7 +95,8 @@ class Deadline:
         self._deadlines.end(self)
         # Like asyncio.timeout: if somebody else cancelled the task too, the cancellation stays one.
         if self.expired:
-            self._again.cancel()
+            if self._again is not None:
+                self._again.cancel()
             left = 0
             for _ in range(self._cancels):
                 left = self.task.uncancel()
@@ -116,17 +110,19 @@ class Deadline:
         return self._deadlines.loop
 
     def expire(self) -> None:
-        """Cancel the code in the scope, again and again until it ends."""
+        """Cancel the code in the scope; that of a step again and again until it ends."""
         self.expired = True
+        self._again: asyncio.TimerHandle | None = None
         self._cancels = 0
         self._cancel()
 
     def _cancel(self) -> None:
-        if self._cancels == 1:
-            about = {} if self.of is None else fields_of(self.of)
-            log.warning("handler goes on after its time, cancelled again until it ends", extra=about)
+        if self.of is not None:
+            if self._cancels == 1:
+                about = fields_of(self.of)
+                log.warning("handler goes on after its time, cancelled again until it ends", extra=about)
+            self._again = self.loop.call_later(_AGAIN, watched("deadlines", self._cancel))
         # The task is suspended inside the scope, so the cancellation arrives there, never after it.
         # StepTask.cancel is passed by: it would look for the step whose code calls it, and there is none.
         asyncio.Task.cancel(self.task)
         self._cancels += 1
-        self._again = self.loop.call_later(_AGAIN, watched("deadlines", self._cancel))
