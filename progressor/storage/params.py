@@ -62,13 +62,8 @@ def request_columns(requests: Sequence[Request]) -> Columns:
         "lease": bigints([r.lease for r in requests]),
         "expires": bigints([None if r.expires is None else microseconds(r.expires) for r in requests]),
         "priority": bigints([r.priority for r in requests]),
-        "trace": _traces([r.trace for r in requests]),
+        "trace": texts([r.trace for r in requests]),
     }
-
-
-def _traces(traces: list[str | None]) -> bytes | None:
-    """Return a column of trace contexts; NULL, which costs next to nothing, where nobody traces."""
-    return None if traces.count(None) == len(traces) else texts(traces)
 
 
 def hint_columns(hints: Sequence[tuple[str, str]]) -> Columns:
@@ -109,7 +104,7 @@ def step_columns(steps: Sequence[Step]) -> Columns:
         # The name of a timer that is tried again goes with its row.
         "timer": texts([_timer_of(step) for step in steps]),
         **_due_columns([decision.timer for decision in decisions]),
-        "timer_trace": _traces([step.trace for step in steps]),
+        "timer_trace": texts([step.trace for step in steps]),
         "delay": bigints([_delay(decision) for decision in decisions]),
         "pause": bigints([None if step.pause is None else microseconds(step.pause) for step in steps]),
     }
@@ -179,7 +174,7 @@ def changes_columns(steps: Sequence[Step]) -> Columns:
     return {
         **task_key_columns([step.task for step, _ in changes]),
         **_change_columns([timer for _, timer in changes]),
-        "timer_trace": _traces([step.trace for step, _ in changes]),
+        "timer_trace": texts([step.trace for step, _ in changes]),
         "delay": bigints([_delay_of(timer) for _, timer in changes]),
     }
 
@@ -205,7 +200,7 @@ def message_columns(steps: Sequence[Step]) -> Columns:
         "request_hash": blobs([message.request_hash for message in messages]),
         "process_metadata": jsons([json_text(message.metadata or {}) for message in messages]),
         "args": blobs([message.args for message in messages]),
-        "trace": _traces([step.trace for step, _, _ in sent]),
+        "trace": texts([step.trace for step, _, _ in sent]),
     }
 
 

@@ -152,7 +152,7 @@ def _key_of(row: Row) -> RowKey:
 
 def _columns(values: Sequence[Renewal]) -> Params:
     rows = [(key, {each.kind: each for each in group}) for key, group in groupby(values, lambda v: v.key)]
-    columns: dict[str, bytes] = {
+    columns: dict[str, bytes | None] = {
         name: bigints([getattr(key, name) for key, _ in rows]) for name in RowKey._fields
     }
     for kind in ("state", "args", "context", "response", "event"):

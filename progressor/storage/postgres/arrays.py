@@ -2,7 +2,9 @@
 
 Rule: a column of a batch always travels as the same type, whatever its values are. (A driver that picks
 a list's type by its content makes another prepared statement and another plan of every mix.) Each is named
-by a cast where it stands in a statement, as all parameters are. None stands for NULL.
+by a cast where it stands in a statement, as all parameters are. None stands for NULL. A column of nothing
+but NULLs travels as NULL, which costs next to nothing: `unnest` of it, beside others, and its elements are
+NULLs again.
 """
 
 from __future__ import annotations
@@ -34,30 +36,29 @@ def timestamp(moment: datetime) -> int:
 class _Kind:
     """A type of elements; `of(value)` returns an element: its length and its bytes."""
 
-    __slots__ = ("null", "of", "oid", "one")
+    __slots__ = ("of", "oid", "one")
 
     def __init__(self, oid: int, of: Callable[[Any], bytes]) -> None:
         self.oid = oid
         self.of = of
-        # The bytes before the element of an array of one, and an array of one NULL.
+        # The bytes before the element of an array of one.
         self.one = _HEADER(1, 1, oid, 1, 1)
-        self.null = self.one + _NULL
 
 
-def _column(kind: _Kind, values: Sequence[Any]) -> bytes:
+def _column(kind: _Kind, values: Sequence[Any]) -> bytes | None:
     count = len(values)
-    if count == 1:
-        # A lone request has some thirty of these.
-        value = values[0]
-        return kind.null if value is None else kind.one + kind.of(value)
     if not count:
         return _HEADER(0, 0, kind.oid, 0, 0)[:12]
-    header = _HEADER(1, 1, kind.oid, count, 1)
     first, of = values[0], kind.of
+    if count == 1:
+        # A lone request has some thirty of these.
+        return None if first is None else kind.one + of(first)
     # Most columns of a batch have one value in all rows.
     if values.count(first) == count:
-        return header + (_NULL if first is None else of(first)) * count
-    return header + b"".join([_NULL if value is None else of(value) for value in values])
+        return None if first is None else _HEADER(1, 1, kind.oid, count, 1) + of(first) * count
+    return _HEADER(1, 1, kind.oid, count, 1) + b"".join(
+        [_NULL if value is None else of(value) for value in values]
+    )
 
 
 def _text(value: str) -> bytes:
@@ -79,31 +80,31 @@ _BOOLEAN = _Kind(16, lambda value: b"\0\0\0\1\1" if value else b"\0\0\0\1\0")
 _TIMESTAMP = _Kind(1184, lambda value: _NUMBER(8, timestamp(value)))
 
 
-def texts(values: Sequence[str | None]) -> bytes:
+def texts(values: Sequence[str | None]) -> bytes | None:
     """Return a column of text[]."""
     return _column(_TEXT, values)
 
 
-def jsons(values: Sequence[str | None]) -> bytes:
+def jsons(values: Sequence[str | None]) -> bytes | None:
     """Return a column of jsonb[], from JSON texts."""
     return _column(_JSON, values)
 
 
-def blobs(values: Sequence[bytes | None]) -> bytes:
+def blobs(values: Sequence[bytes | None]) -> bytes | None:
     """Return a column of bytea[]."""
     return _column(_BYTES, values)
 
 
-def bigints(values: Sequence[int | None]) -> bytes:
+def bigints(values: Sequence[int | None]) -> bytes | None:
     """Return a column of bigint[]."""
     return _column(_BIGINT, values)
 
 
-def booleans(values: Sequence[bool | None]) -> bytes:
+def booleans(values: Sequence[bool | None]) -> bytes | None:
     """Return a column of boolean[]."""
     return _column(_BOOLEAN, values)
 
 
-def timestamps(values: Sequence[datetime | None]) -> bytes:
+def timestamps(values: Sequence[datetime | None]) -> bytes | None:
     """Return a column of timestamptz[]."""
     return _column(_TIMESTAMP, values)
