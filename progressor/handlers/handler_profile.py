@@ -6,7 +6,6 @@ while a transaction is open; one that waits, or computes for long, may not.
 
 from __future__ import annotations
 
-import inspect
 import time
 import types
 from collections.abc import Awaitable, Coroutine, Generator
@@ -46,7 +45,7 @@ class HandlerProfile:
 
     async def watched(self, running: Awaitable[Any]) -> Any:
         """Run an awaitable of the function to its end, and measure it."""
-        if not inspect.iscoroutine(running):
+        if not isinstance(running, types.CoroutineType):
             # Not of an `async def`: it can only be awaited, so it counts as one that waits.
             self.waits = True
             return await running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic_core import to_json
@@ -37,9 +38,17 @@ def json_text(value: Metadata | None) -> str | None:
         return None
     if not value:
         return "{}"
+    if len(value) == 1 and isinstance(name := value.get("name"), str):
+        return _named(name)
     text = to_json(value).decode()
     # jsonb forgets the exponent, and 1e+16 would come back as a whole number.
     return _TEXT_OR_LARGE.sub(_with_a_point, text) if _LARGE.search(text) else text
+
+
+@lru_cache(maxsize=1024)
+def _named(name: str) -> str:
+    """Return metadata of a name alone, as most events have them, as JSON text."""
+    return to_json({"name": name}).decode()
 
 
 def _with_a_point(token: re.Match[str]) -> str:

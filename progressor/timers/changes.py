@@ -70,26 +70,22 @@ class SetTimer:
 
     def __post_init__(self) -> None:
         check_timer(self.name)
-        if self.at is not None and self.after is not None:
-            raise InvalidRequest("SetTimer takes at= or after=, not both", field="at")
-        if self.at is None and self.after is None and self.every is None:
-            raise InvalidRequest("SetTimer needs exactly one of at= and after=, or every=", field="at")
-        if self.at is not None:
-            object.__setattr__(self, "at", _checked_time(self.at))
         if self.after is not None:
+            if self.at is not None:
+                raise InvalidRequest("SetTimer takes at= or after=, not both", field="at")
             _check_delay(self.after)
-        if not self.is_armed or (self.drift, self.catch_up, self.within) != ("fixed", "one", None):
-            self._check_recurrence()
-
-    def _check_recurrence(self) -> None:
-        if self.every is None and (self.drift, self.catch_up, self.within) != ("fixed", "one", None):
-            raise InvalidRequest("drift=, catch_up= and within= need every=", field="every")
-        if self.every is None:
-            check_spread(self.jitter, self.between, None)
-        elif self.remove:
-            raise InvalidRequest("remove=True takes no every=: it runs once", field="remove")
-        else:
+        elif self.at is not None:
+            object.__setattr__(self, "at", _checked_time(self.at))
+        elif self.every is None:
+            raise InvalidRequest("SetTimer needs exactly one of at= and after=, or every=", field="at")
+        if self.every is not None:
+            if self.remove:
+                raise InvalidRequest("remove=True takes no every=: it runs once", field="remove")
             self.recurrence()
+        elif self.drift != "fixed" or self.catch_up != "one" or self.within is not None:
+            raise InvalidRequest("drift=, catch_up= and within= need every=", field="every")
+        elif self.jitter is not None or self.between is not None:
+            check_spread(self.jitter, self.between, None)
 
     @property
     def is_armed(self) -> bool:

@@ -244,7 +244,7 @@ class Worker:
         return Step(held.task, held.process, decision, goes_on, slot.unsaved_bytes, pause)
 
     def _ended(self, step: Step, saved: Saved, *, announces: bool) -> StepResult:
-        task, process, decision, *_ = step
+        task, decision = step.task, step.decision
         self._note(task, decision)
         self._reply(step, saved, announces=announces)
         if decision.messages:
@@ -254,7 +254,7 @@ class Worker:
         due = None if saved.due is None else saved.due - saved.now
         if saved.continuation is None:
             return StepResult(None, due)
-        left = after(process, task, decision, now=saved.now, timers=saved.timers)
+        left = after(step.process, task, decision, now=saved.now, timers=saved.timers)
         return StepResult(Claimed(saved.continuation, left), due)
 
     def saved_with_claim(self, step: Step, saved: Saved | LostLease, *, since: float) -> StepResult:
@@ -275,7 +275,7 @@ class Worker:
 
         Return the time until its new timer is due.
         """
-        task, _, decision, *_ = finished.step
+        task, decision = finished.step.task, finished.step.decision
         metrics.took(metrics.TASK_COMPLETION, since, task.namespace, decision.disposition)
         metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
         self._note(task, decision)
