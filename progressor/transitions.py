@@ -302,10 +302,10 @@ def _case_of(action: Action | tuple[TimerChange, ...] | None) -> Case:
     match action:
         case None | ():
             return Case.NO_ACTION
-        case tuple():
-            return Case.SEVERAL_TIMERS if len(action) > 1 else _case_of(action[0])
         case SetTimer():
             return Case.SET_TIMER
+        case tuple():
+            return Case.SEVERAL_TIMERS if len(action) > 1 else _case_of(action[0])
         case UnsetTimer():
             return Case.UNSET_TIMER
         case Remove():

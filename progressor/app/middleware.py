@@ -98,7 +98,7 @@ class _Layers:
             run = partial(_through, layer, step, run)
         profile = self._namespace.profile_of(task.task_type, task.name)
         # A middleware that waits keeps the transaction of a fused request open as a handler would.
-        return await (run() if profile is None else profile.watched(run()))
+        return await (run() if profile is None else profile.watched(run))
 
 
 async def _through(layer: Middleware, step: StepView, inner: _Run) -> Intent:

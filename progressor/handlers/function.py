@@ -121,7 +121,7 @@ class Function:
             target = partial(with_connection if self._is_async else with_blocking_connection, target)
         if not self._is_async:
             return partial(run_in_thread, target)
-        return target if profile is None else partial(_watched, profile, target)
+        return target if profile is None else partial(profile.watched, target)
 
     def fits(self, state: Any) -> bool:
         """Return whether it may serve processes of this state; only two unrelated classes do not fit."""
@@ -189,10 +189,6 @@ class Function:
 
 def _invalid_args(error: ValidationError) -> InvalidCall:
     return InvalidCall(faults(error, "args"), field=first_fault(error, "args"))
-
-
-def _watched(profile: HandlerProfile, target: Callable[..., Any], *args: Any) -> Awaitable[Any]:
-    return profile.watched(target(*args))
 
 
 async def _unbound(function: Function, *_args: Any) -> None:

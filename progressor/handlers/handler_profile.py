@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Literal
 
 Fuse = Literal["learned", "always", "never"]
@@ -43,8 +43,9 @@ class HandlerProfile:
         """Never run it behind a lock again, whatever its author allows."""
         self.stated = False
 
-    async def watched(self, running: Awaitable[Any]) -> Any:
-        """Run an awaitable of the function to its end, and measure it."""
+    async def watched(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Run the function to its end, and measure it."""
+        running = function(*args)
         if not isinstance(running, types.CoroutineType):
             # Not of an `async def`: it can only be awaited, so it counts as one that waits.
             self.waits = True

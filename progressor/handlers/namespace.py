@@ -132,7 +132,7 @@ class Namespace(Decorators[StateT]):
         if (is_dry_run := task.is_dry_run) and not self.dry_runs:
             raise InvalidCall(no_dry_runs(self.name), field="namespace")
         if self._handler is not None:
-            raw = await self._profile.watched(self._handler.process(task, process))
+            raw = await self._profile.watched(self._handler.process, task, process)
             return self._timeouts.armed(process, task, checked(raw))
         function = self._function(task)
         plain = plain_args(task, self.wire)

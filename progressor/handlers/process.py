@@ -29,7 +29,7 @@ from progressor.handlers.state.unknown_fields import UnknownField
 from progressor.inputs import check_text
 from progressor.messages.message import Message
 from progressor.model import Action, Event, Intent, Metadata, ProcessStatus, Remove, Snapshot, Task, Timer
-from progressor.timers import Recurring, SetTimer, TimerChange, UnsetTimer
+from progressor.timers import Recurring, TimerChange, UnsetTimer, timer_of
 
 StateT = TypeVar("StateT", default=Any)
 
@@ -294,7 +294,7 @@ class Process(Generic[StateT]):
         counts from the commit, and `at` (with a zone), or `every` and what else SetTimer takes, else
         InvalidRequest. The step fails if the namespace has no timeout handler for it, unless `remove`.
         """
-        self._drafted("set_timer()").change(SetTimer(at, after, remove, name, **recurrence))
+        self._drafted("set_timer()").change(timer_of(at, after, remove, name, **recurrence))
 
     def unset_timer(self, name: str = "", /) -> None:
         """Cancel the process's timer of this name; without one, that without a name. Others stay."""

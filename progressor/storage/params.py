@@ -101,7 +101,7 @@ def _rate_params(name: str, rate: Rate | None) -> dict[str, int | None]:
 
 
 def timeless_columns(steps: Sequence[Step]) -> Columns:
-    """Return the columns of steps that leave all timers as they are, and are followed by no pause."""
+    """Return the columns of steps that leave all timers as they are."""
     return {**result_columns(steps), "keeps_slot": booleans([step.keeps_slot for step in steps])}
 
 
@@ -115,8 +115,12 @@ def step_columns(steps: Sequence[Step]) -> Columns:
         **_due_columns([decision.timer for decision in decisions]),
         "timer_trace": texts([step.trace for step in steps]),
         "delay": bigints([_delay(decision) for decision in decisions]),
-        "pause": bigints([None if step.pause is None else microseconds(step.pause) for step in steps]),
     }
+
+
+def pause_columns(steps: Sequence[Step]) -> Columns:
+    """Return the pauses after steps, for the statements that let processes rest."""
+    return {"pause": bigints([None if step.pause is None else microseconds(step.pause) for step in steps])}
 
 
 def _timer_of(step: Step) -> str | None:

@@ -8,4 +8,5 @@ from progressor.timers.changes import (
     UnsetTimer as UnsetTimer,
     keeping as keeping,
     recurring as recurring,
+    timer_of as timer_of,
 )

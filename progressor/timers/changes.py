@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
-from typing import Any, ClassVar, Final, TypedDict
+from functools import lru_cache
+from typing import Any, ClassVar, Final, TypedDict, Unpack
 
 from progressor.calendars import Rule, json_of
 from progressor.errors import InvalidRequest
@@ -124,6 +125,21 @@ class SetTimer:
         """Return its rule, with what becomes of late times; InvalidRequest if it does not recur."""
         window = check_spread(self.jitter, self.between, self.every)
         return recurrence_of(self.every, self.drift, self.catch_up, self.within, self.jitter, window)
+
+
+def timer_of(
+    at: datetime | None, after: timedelta | None, remove: bool, name: str, **recurrence: Unpack[Recurring]
+) -> SetTimer:
+    """Return a new timer; InvalidRequest as of SetTimer."""
+    if at is None and type(after) is timedelta and type(name) is str and not remove and not recurrence:
+        return _delayed(after, name)
+    return SetTimer(at, after, remove, name, **recurrence)
+
+
+# A handler has but a few delays, and its timers come again and again.
+@lru_cache(maxsize=256)
+def _delayed(after: timedelta, name: str) -> SetTimer:
+    return SetTimer(after=after, name=name)
 
 
 def recurring(

@@ -22,7 +22,7 @@ def plainly(running: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
 
 
 def watched(running: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-    return HandlerProfile().watched(running)
+    return HandlerProfile().watched(lambda: running)
 
 
 async def returns(said: list[str]) -> int:
@@ -167,7 +167,7 @@ async def test_whether_it_waits_is_learned(run: Run, waits: bool) -> None:
     """By its first turn, however it ends."""
     profile = HandlerProfile()
     with contextlib.suppress(KeyError):
-        await profile.watched(run([]))
+        await profile.watched(run, [])
     assert (profile.was_run, profile.waits) == (True, waits)
 
 
@@ -196,7 +196,7 @@ def test_what_it_computes_is_forgotten_slowly() -> None:
     runs = 0
     while profile.computes("learned") is None:
         with pytest.raises(StopIteration):
-            profile.watched(returns([])).__await__().send(None)
+            profile.watched(returns, []).__await__().send(None)
         runs += 1
         assert runs < 100
     assert runs > 5

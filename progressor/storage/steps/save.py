@@ -16,6 +16,7 @@ from progressor.storage.params import (
     changes_columns,
     ending_columns,
     message_columns,
+    pause_columns,
     step_columns,
     task_key_columns,
     timeless_columns,
@@ -77,19 +78,18 @@ def lite_ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params
     """Return the statement that saves these most common steps; None if one of them is another."""
     if not all(map(_is_lite, steps)):
         return None
-    verb = "save_lite_pausing" if _any_pauses(steps) else "save_lite"
+    return _saving("save_lite", steps, now)
+
+
+def _saving(verb: str, steps: Sequence[Step], now: datetime | None) -> dict[str, Params]:
+    """Return the variant of a statement that has all parts that these steps need."""
+    if any(step.pause is not None for step in steps):
+        return saving_with_feed(
+            f"{verb}_pausing", steps, {**step_columns(steps), **pause_columns(steps), "now": now}
+        )
+    if verb == "save_result" and all(map(_leaves_timers, steps)):
+        return saving_with_feed("save_result_timeless", steps, {**timeless_columns(steps), "now": now})
     return saving_with_feed(verb, steps, {**step_columns(steps), "now": now})
-
-
-def _any_pauses(steps: Sequence[Step]) -> bool:
-    return any(step.pause is not None for step in steps)
-
-
-def _result_verb(steps: Sequence[Step]) -> str:
-    """Return the variant of save_result that has all parts that these steps need."""
-    if _any_pauses(steps):
-        return "save_result_pausing"
-    return "save_result_timeless" if all(map(_leaves_timers, steps)) else "save_result"
 
 
 def _leaves_timers(step: Step) -> bool:
@@ -117,7 +117,4 @@ def ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params]:
             saving[verb] = {**ending_columns(ended), "now": now, "most": most_cancelled(len(ended))}
     if several := [step for step in steps if step.decision.changes]:
         saving["change_timers"] = {**changes_columns(several), "now": now}
-    verb = _result_verb(steps)
-    columns = timeless_columns if verb == "save_result_timeless" else step_columns
-    params = {**columns(steps), "now": now}
-    return {**saving, **saving_with_feed(verb, steps, params)}
+    return {**saving, **_saving("save_result", steps, now)}
