@@ -56,22 +56,24 @@ def _with_a_point(token: re.Match[str]) -> str:
 
 
 def request_columns(requests: Sequence[Request]) -> Columns:
+    # One such tuple, each of whose fields has that field of all requests.
+    columns: Any = Request._make(zip(*requests, strict=True))
     return {
-        "namespace": texts([r.namespace for r in requests]),
-        "process_id": texts([r.process_id for r in requests]),
-        "task_type": texts([r.task_type for r in requests]),
-        "name": texts([r.name for r in requests]),
-        "args": blobs([r.args for r in requests]),
-        "process_metadata": jsons([json_text(r.process_metadata or {}) for r in requests]),
-        "idempotency_key": texts([r.idempotency_key for r in requests]),
-        "request_hash": blobs([r.request_hash for r in requests]),
-        "context": blobs([r.context for r in requests]),
-        "reply_to": bigints([r.reply_to for r in requests]),
-        "worker_id": bigints([r.worker_id for r in requests]),
-        "lease": bigints([r.lease for r in requests]),
-        "expires": bigints([None if r.expires is None else microseconds(r.expires) for r in requests]),
-        "priority": bigints([r.priority for r in requests]),
-        "trace": texts([r.trace for r in requests]),
+        "namespace": texts(columns.namespace),
+        "process_id": texts(columns.process_id),
+        "task_type": texts(columns.task_type),
+        "name": texts(columns.name),
+        "args": blobs(columns.args),
+        "process_metadata": jsons([json_text(metadata or {}) for metadata in columns.process_metadata]),
+        "idempotency_key": texts(columns.idempotency_key),
+        "request_hash": blobs(columns.request_hash),
+        "context": blobs(columns.context),
+        "reply_to": bigints(columns.reply_to),
+        "worker_id": bigints(columns.worker_id),
+        "lease": bigints(columns.lease),
+        "expires": bigints([None if each is None else microseconds(each) for each in columns.expires]),
+        "priority": bigints(columns.priority),
+        "trace": texts(columns.trace),
     }
 
 
