@@ -183,6 +183,47 @@ async def test_reply_timeout_then_asking_again(serve: MakeClient) -> None:
     assert (await client.get(NS, "p")).state.balance == 5
 
 
+async def test_each_caller_has_its_own_time(serve: MakeClient) -> None:
+    """Callers of many timeouts end in the order of these, whoever asked first, and the others go on."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    await client.start(NS, "p", Act())
+    ended: list[float] = []
+
+    async def ask(seconds: float) -> None:
+        with pytest.raises(ReplyTimeout):
+            await client.call(NS, "p", "act", Act(gate="g"), timeout=seconds)
+        ended.append(seconds)
+
+    patient = asyncio.create_task(client.call(NS, "p", "act", Act(add=1, gate="g")))
+    await asyncio.gather(*map(ask, (2.0, 1.0, 1.5, 1.0)))
+    assert ended == [1.0, 1.0, 1.5, 2.0]
+    scripted.gates["g"].open()
+    assert await patient == 1
+
+
+async def test_a_caller_with_an_answer_leaves_no_timer(
+    serve: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many timeouts callers choose, the loop keeps none of them."""
+    client = await serve(Scripted().namespace)
+    await client.start(NS, "p", Act())
+    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    call_at = loop.call_at
+
+    def noted(when: float, *args: object, **options: object) -> asyncio.TimerHandle:
+        timer = call_at(when, *args, **options)  # type: ignore[arg-type]
+        if when > loop.time() + 5000:
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_at", noted)
+    for number in range(20):
+        await client.call(NS, "p", "act", Act(add=1), timeout=6000 + number)
+    assert len(timers) == 20
+    assert all(timer.cancelled() for timer in timers)
+
+
 async def test_reply_timeout_where_no_worker_serves(engine: MakeEngine, client: MakeClient) -> None:
     """It says that, and how many requests wait before it."""
     scripted = Scripted()

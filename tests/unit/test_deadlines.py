@@ -67,20 +67,49 @@ async def test_a_step_after_a_pause_is_watched_again() -> None:
         assert await asyncio.wait_for(_run(deadlines, never), timeout=10) is not None
 
 
-async def test_many_steps_set_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each step costs is a place in a dict."""
-    loop, timers = asyncio.get_running_loop(), []
+@pytest.fixture
+async def handles(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.TimerHandle]:
+    """The timers that are set in the loop."""
+    loop, handles = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
     call_at = loop.call_at
 
-    def counted(when: float, *args: object, **options: object) -> asyncio.TimerHandle:
-        timers.append(when)
-        return call_at(when, *args, **options)  # type: ignore[arg-type]
+    def noted(when: float, *args: object, **options: object) -> asyncio.TimerHandle:
+        handles.append(call_at(when, *args, **options))  # type: ignore[arg-type]
+        return handles[-1]
 
-    monkeypatch.setattr(loop, "call_at", counted)
+    monkeypatch.setattr(loop, "call_at", noted)
+    return handles
+
+
+async def test_many_steps_set_one_timer(handles: list[asyncio.TimerHandle]) -> None:
+    """What each step costs is a place in a dict."""
     deadlines, done = Deadlines(LONG), asyncio.Event()
     done.set()
     await asyncio.gather(*(_run(deadlines, done) for _ in range(100)))
-    assert len(timers) == 1
+    assert len(handles) == 1
+
+
+async def test_a_limit_that_keeps_no_timer_leaves_nothing(handles: list[asyncio.TimerHandle]) -> None:
+    """One timer for all that run at once, which goes with the last of them."""
+    deadlines, done = Deadlines(LONG, keeps_timer=False), asyncio.Event()
+    running = [asyncio.create_task(_run(deadlines, done)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert [handle.cancelled() for handle in handles] == [False]
+    done.set()
+    await asyncio.gather(*running)
+    assert [handle.cancelled() for handle in handles] == [True]
+    assert await _run(deadlines, done) is None
+    assert [handle.cancelled() for handle in handles] == [True, True]
+
+
+async def test_a_limit_that_keeps_no_timer_runs_out() -> None:
+    """Each time anew, and beside one that has ended."""
+    deadlines, never, done = Deadlines(SHORT, keeps_timer=False), asyncio.Event(), asyncio.Event()
+    done.set()
+    for _ in range(2):
+        ended = asyncio.create_task(_run(deadlines, done))
+        assert await asyncio.wait_for(_run(deadlines, never), timeout=10) is not None
+        assert await ended is None
 
 
 async def test_a_cancellation_of_others_stays_one() -> None:

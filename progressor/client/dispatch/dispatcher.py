@@ -81,7 +81,7 @@ class Dispatcher:
         self._patience = node.options.patience.total_seconds()
         self._reply_timeout = node.options.reply_timeout.total_seconds()
         # By seconds and event loop.
-        self._deadlines = lru_cache(maxsize=_MOST_LIMITS)(Deadlines)
+        self._deadlines = lru_cache(maxsize=_MOST_LIMITS)(partial(Deadlines, keeps_timer=False))
 
     async def check_namespace(self, namespace: str) -> None:
         """Raise NamespaceNotFound if a namespace is not known in the database."""

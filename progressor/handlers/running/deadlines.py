@@ -26,11 +26,15 @@ _AGAIN = 5.0
 class Deadlines:
     """The scopes of one limit, in seconds, that run now, the oldest first; and the timer for the oldest.
 
-    They are those of one event loop, by default the present one.
+    They are those of one event loop, by default the present one. With `keeps_timer=False` the timer goes
+    with the last of them: where there may be any number of limits, each leaves nothing behind.
     """
 
-    def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(
+        self, seconds: float, loop: asyncio.AbstractEventLoop | None = None, *, keeps_timer: bool = True
+    ) -> None:
         self.seconds = seconds
+        self._keeps_timer = keeps_timer
         self.loop: Final = asyncio.get_running_loop() if loop is None else loop
         """The event loop; kept, because to ask for it is a system call in Python 3.11."""
         self._running: dict[Deadline, float] = {}
@@ -46,6 +50,9 @@ class Deadlines:
     def end(self, deadline: Deadline) -> None:
         """Stop the clock of this scope, because it or its time is over."""
         self._running.pop(deadline, None)
+        if not (self._keeps_timer or self._running or self._timer is None):
+            self._timer.cancel()
+            self._timer = None
 
     def step_in(self, running: asyncio.Task[Any]) -> Task | None:
         """Return the step that runs in an asyncio task, unless its time is over; from any thread."""
