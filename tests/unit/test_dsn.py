@@ -35,3 +35,22 @@ def test_a_password_that_is_not_encoded(password: str, driver: str) -> None:
 def test_what_is_well_written(dsn: str) -> None:
     """It is taken as it is: several hosts, sockets, key=value."""
     assert isinstance(parsed(dsn), dict)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://app:secret@one:abc/shop",
+        "postgresql://one:5432x/shop",
+        "postgresql://app@one:1,two:x/shop",
+        # The password has a slash: nothing tells this from a host and its port.
+        "postgresql://app:secret/1",
+    ],
+)
+def test_a_port_that_is_no_number(dsn: str) -> None:
+    """It is named as such, with what else may have led to it, and without what stands there."""
+    with pytest.raises(
+        InvalidRequest, match=r"^the port of the database URL must be a number\. "
+    ) as caught:
+        parsed(dsn)
+    assert not any(part in str(caught.value) for part in ("secret", "abc", "5432x", "one", "app"))

@@ -44,17 +44,24 @@ def parsed(dsn: str, *, field: str = "dsn") -> dict[str, Any]:
             "write it like postgresql://user:password@host:5432/database",
             field=field,
         ) from None
-    if "://" in dsn and _is_cut_wrongly(parts):
-        # A part of the password stands in them: no error may tell them.
-        raise InvalidRequest(
-            "the database URL has an @ or a / in its user or password: percent-encode them, as %40 and %2F",
-            field=field,
-        )
+    if "://" in dsn:
+        _check_parts(parts, field)
     return parts
 
 
-def _is_cut_wrongly(parts: Mapping[str, Any]) -> bool:
+def _check_parts(parts: Mapping[str, Any], field: str) -> None:
+    """Raise InvalidRequest if a URL was cut within its password: no error may tell these parts."""
     host, port = str(parts.get("host", "")), str(parts.get("port", ""))
-    # An @ in front of a host is that of an abstract socket. There may be several ports.
-    is_port = port.replace(",", "").isdecimal() or not port.strip(",")
-    return "@" in host[1:] or "@" in str(parts.get("dbname", "")) or not is_port
+    encode = "percent-encode them, as %40 and %2F"
+    # An @ in front of a host is that of an abstract socket.
+    if "@" in host[1:] or "@" in str(parts.get("dbname", "")):
+        raise InvalidRequest(
+            f"the database URL has an @ or a / in its user or password: {encode}", field=field
+        )
+    # There may be several.
+    if not port.replace(",", "").isdecimal() and port.strip(","):
+        raise InvalidRequest(
+            "the port of the database URL must be a number. "
+            f"If the URL has an @ or a / in its user or password, {encode}",
+            field=field,
+        )
