@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from progressor.config import Rate, Rates
+from progressor.inputs import MAX_ID_LENGTH
 from progressor.messages.message import Message
 from progressor.model import Decision, Disposition, Event, Life, Metadata, ProcessStatus, Task, TaskType
 from progressor.storage.postgres.arrays import (
@@ -38,7 +39,7 @@ def json_text(value: Metadata | None) -> str | None:
         return None
     if not value:
         return "{}"
-    if len(value) == 1 and isinstance(name := value.get("name"), str):
+    if len(value) == 1 and isinstance(name := value.get("name"), str) and len(name) <= MAX_ID_LENGTH:
         return _named(name)
     text = to_json(value).decode()
     # jsonb forgets the exponent, and 1e+16 would come back as a whole number.
@@ -56,6 +57,7 @@ def _with_a_point(token: re.Match[str]) -> str:
 
 
 def request_columns(requests: Sequence[Request]) -> Columns:
+    """Return the columns of requests, one at least."""
     # One such tuple, each of whose fields has that field of all requests.
     columns: Any = Request._make(zip(*requests, strict=True))
     return {

@@ -1,7 +1,10 @@
 """One timer for all steps, and each of them ends at its own time."""
 
 import asyncio
+import contextvars
+import gc
 import logging
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +13,8 @@ import pytest
 from progressor.handlers.perform import perform
 from progressor.handlers.running import deadlines as deadlines_module
 from progressor.handlers.running.deadlines import Deadline, Deadlines
+from progressor.handlers.running.step_task import StepTask
+from progressor.handlers.running.waits import RunningStep
 from progressor.loggers import message_of
 from progressor.model import Failure, Intent, Outcome
 
@@ -137,6 +142,73 @@ async def test_a_step_that_ran_out_leaves_no_cancellation_behind() -> None:
     assert task is not None
     assert task.cancelling() == 0
     await asyncio.sleep(0)
+
+
+class Uncancellable(asyncio.Task[Any]):
+    """A task of another library, which refuses to be cancelled."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        raise RuntimeError("not to be cancelled")
+
+
+async def test_a_task_that_cannot_be_cancelled_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """The error is logged, and the next one ends at its own time."""
+    deadlines, never, done = Deadlines(SHORT), asyncio.Event(), asyncio.Event()
+    refusing = Uncancellable(_run(deadlines, done))
+    await asyncio.sleep(0)
+    assert await asyncio.wait_for(_run(deadlines, never), timeout=10) is not None
+    done.set()
+    await refusing
+    assert "not to be cancelled" in caplog.text
+
+
+async def test_a_task_in_plain_python_ends_at_its_time() -> None:
+    """As one of a debugger or a notebook, which is no `asyncio.Task` of C."""
+    python_task: Any = vars(asyncio.tasks)["_PyTask"]
+    ran = await asyncio.wait_for(python_task(_run(Deadlines(SHORT), asyncio.Event())), timeout=10)
+    assert ran is not None
+
+
+async def test_the_time_of_nobody_is_kept(handles: list[asyncio.TimerHandle]) -> None:
+    """The timer carries no context variables of the caller that happened to set it."""
+    variable: contextvars.ContextVar[object] = contextvars.ContextVar("variable")
+
+    class Large:
+        pass
+
+    async def caller() -> weakref.ref[Large]:
+        variable.set(large := Large())
+        with Deadline(deadlines):
+            return weakref.ref(large)
+
+    deadlines = Deadlines(LONG)
+    large = await asyncio.create_task(caller())
+    # The loop's own handle of the task goes with its turn.
+    await asyncio.sleep(0)
+    gc.collect()
+    assert large() is None
+    assert not handles[0].cancelled()
+
+
+async def test_a_call_that_a_handler_left_behind_cancels_no_other_step(make_task: Any) -> None:
+    """Its time is over while the next step of the same chain runs, which goes on."""
+    deadlines, left = Deadlines(SHORT), list[Any]()
+    lending: Any = None
+
+    async def waits_by_hand() -> None:
+        with Deadline(deadlines):
+            await asyncio.Event().wait()
+
+    async def chain() -> str:
+        with RunningStep(lending, make_task()):
+            left.append(waits_by_hand())
+            left[0].send(None)
+        with RunningStep(lending, make_task()):
+            await asyncio.sleep(SHORT * 3)
+        return "ran to its end"
+
+    assert await StepTask(chain()) == "ran to its end"
+    left[0].close()
 
 
 # Handlers that do not end when their time is over

@@ -9,10 +9,13 @@ cancellation, or wait in its clean-up.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from types import TracebackType
 from typing import Any, Final
 
 from progressor.handlers.handler import fields_of
+from progressor.handlers.running.step_task import StepTask
+from progressor.handlers.running.waits import calling_step
 from progressor.loggers import Logger
 from progressor.model import Task
 from progressor.supervision import watched
@@ -40,12 +43,14 @@ class Deadlines:
         self._running: dict[Deadline, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._on_time = watched("deadlines", self._look)
+        # Nothing of the caller that happened to set the timer.
+        self._context = contextvars.Context()
 
     def begin(self, deadline: Deadline) -> None:
         """Start the clock of this scope."""
         self._running[deadline] = at = self.loop.time() + self.seconds
         if self._timer is None:
-            self._timer = self.loop.call_at(at, self._on_time)
+            self._timer = self.loop.call_at(at, self._on_time, context=self._context)
 
     def end(self, deadline: Deadline) -> None:
         """Stop the clock of this scope, because it or its time is over."""
@@ -61,14 +66,18 @@ class Deadlines:
 
     def _look(self) -> None:
         self._timer = None
-        while self._running:
-            oldest = next(iter(self._running))
-            at = self._running[oldest]
-            if at > self.loop.time():
-                self._timer = self.loop.call_at(at, self._on_time)
-                return
-            self.end(oldest)
-            oldest.expire()
+        try:
+            while self._running:
+                oldest = next(iter(self._running))
+                if self._running[oldest] > self.loop.time():
+                    return
+                self.end(oldest)
+                oldest.expire()
+        finally:
+            # One that cannot be cancelled keeps no other from its end.
+            at = next(iter(self._running.values()), None)
+            if at is not None:
+                self._timer = self.loop.call_at(at, self._on_time, context=self._context)
 
 
 class Deadline:
@@ -78,13 +87,14 @@ class Deadline:
     """
 
     # Only one that has expired has `_again` and `_cancels`.
-    __slots__ = ("_again", "_cancelling", "_cancels", "_deadlines", "expired", "of", "task")
+    __slots__ = ("_again", "_calling", "_cancelling", "_cancels", "_deadlines", "expired", "of", "task")
 
     def __init__(self, deadlines: Deadlines, of: Task | None = None) -> None:
         self._deadlines = deadlines
         self.of = of
         self.task: asyncio.Task[Any]
         """The asyncio task that entered the scope."""
+        self._calling = calling_step() if of is None else None
         self._cancelling = 0
         self.expired = False
 
@@ -129,7 +139,13 @@ class Deadline:
                 about = fields_of(self.of)
                 log.warning("handler goes on after its time, cancelled again until it ends", extra=about)
             self._again = self.loop.call_later(_AGAIN, watched("deadlines", self._cancel))
+        if self._calling is not None and self._calling.ended:
+            # A handler left its call behind: the task may run another step by now.
+            return
         # The task is suspended inside the scope, so the cancellation arrives there, never after it.
-        # StepTask.cancel is passed by: it would look for the step whose code calls it, and there is none.
-        asyncio.Task.cancel(self.task)
+        if isinstance(self.task, StepTask):
+            # Its own method would look for the step whose code calls it, and there is none.
+            asyncio.Task.cancel(self.task)
+        else:
+            self.task.cancel()
         self._cancels += 1
