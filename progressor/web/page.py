@@ -6,6 +6,7 @@ from a page of this console, and then leads to a page.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable
@@ -26,7 +27,7 @@ from progressor.http.server.api_request import REQUEST_ID, ApiRequest, facts_of
 from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
-from progressor.http.wire.problems import FORBIDDEN, TOO_LARGE, UNAUTHORIZED
+from progressor.http.wire.problems import FORBIDDEN, TOO_LARGE, TOO_SLOW, UNAUTHORIZED
 from progressor.inputs import LAST_ID
 from progressor.loggers import Logger
 from progressor.rights import Scope
@@ -40,8 +41,13 @@ log = Logger("progressor.web")
 
 Endpoint = Callable[..., Awaitable[Response]]
 
-_RETRY_AFTER = "Retry-After"
+# Headers of a refusal that its page has too.
+_KEPT = ("Retry-After", "Connection")
 _MOST_BYTES = 1 << 20
+# Seconds in which a whole form must have come.
+_FORM_SECONDS = 60.0
+# All who are not signed in, together: they must not take the places of those who are.
+_STRANGERS = "strangers"
 _MOST_FIELDS = 100
 # Of the key of a form, which is drawn with its page.
 _KEY_BYTES, _KEY_LENGTH = 16, 22
@@ -158,10 +164,16 @@ class PageRequest(ApiRequest):
     async def read_form(self) -> None:
         """Read the fields of a form; raise Refusal if it is too long, or not the console's own."""
         data = b""
-        async for part in self.stream():
-            data += part
-            if len(data) > _MOST_BYTES:
-                raise Refusal(TOO_LARGE, f"a form may have {_MOST_BYTES:,} bytes")
+        try:
+            async with asyncio.timeout(_FORM_SECONDS):
+                async for part in self.stream():
+                    data += part
+                    if len(data) > _MOST_BYTES:
+                        raise Refusal(TOO_LARGE, f"a form may have {_MOST_BYTES:,} bytes")
+        except TimeoutError:
+            detail = f"the form has not come within {_FORM_SECONDS:g} s"
+            # Without this header the connection would go on to wait for the rest.
+            raise Refusal(TOO_SLOW, detail, headers={"Connection": "close"}) from None
         try:
             fields = parse_qsl(
                 data.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
@@ -220,8 +232,10 @@ class ConsolePage(Route):
             if is_unknown and not request.is_mounted and not self.is_form:
                 return request.to(f"sign-in?back={quote(request.here, safe='')}")
             answer = _problem(request, request.problem_of(error))
-            if isinstance(error, Refusal) and _RETRY_AFTER in error.headers:
-                answer.headers[_RETRY_AFTER] = error.headers[_RETRY_AFTER]
+            if isinstance(error, Refusal):
+                answer.headers.update(
+                    {name: error.headers[name] for name in _KEPT if name in error.headers}
+                )
             return answer
         return answer
 
@@ -229,7 +243,9 @@ class ConsolePage(Route):
         """Return the names in the path of a request whose caller may make it; raise Refusal."""
         request.place.enter()
         names = {name: text_of(segment, name) for name, segment in request.path_params.items()}
-        if not self.is_public:
+        if self.is_public:
+            request.place.claim(_STRANGERS)
+        else:
             request.caller, request.rate = await request.server.access.admit(request)
             if request.rate is not None:
                 request.rate.check()

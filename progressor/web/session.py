@@ -76,4 +76,6 @@ def keep(response: Response, request: Request, name: str, value: str, **stated: 
 
 def _is_secure(request: Request) -> bool:
     """Return whether the browser speaks HTTPS, with this server or with a proxy in front of it."""
-    return "https" in (request.scope["scheme"], request.headers.get("X-Forwarded-Proto"))
+    # Of a chain of proxies the first names what the browser speaks.
+    forwarded = request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
+    return "https" in (request.scope["scheme"], forwarded)

@@ -142,6 +142,42 @@ async def test_another_protocol_is_not_changed_to(dsn: str, caplog: pytest.LogCa
     assert not [each for each in caplog.records if each.levelname == "WARNING"]
 
 
+H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+BODY = b'{"item": "tea"}'
+FRAMED = {
+    "in one piece": [H2C + b"Content-Length: 15\r\n\r\n" + BODY],
+    "later": [H2C + b"Content-Length: 15\r\n\r\n", BODY[:7], BODY[7:]],
+    "chunked": [
+        H2C + b"Transfer-Encoding: chunked\r\n\r\n7\r\n" + BODY[:7],
+        b"\r\n8\r\n" + BODY[7:] + b"\r\n0\r\n\r\n",
+    ],
+    "upgrade first": [b"Upgrade: h2c\r\ncontent-length: 15\r\nconnection: upgrade\r\n\r\n" + BODY],
+}
+
+
+@pytest.mark.parametrize("way", FRAMED)
+async def test_a_request_that_offers_another_protocol_keeps_its_body(dsn: str, way: str) -> None:
+    """As HttpClient of Java and `curl --http2` offer it, each time; and the next request follows it."""
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" % ORDER.encode()
+    async with Engine(dsn, [shop.make()]) as engine, serving(dsn) as api, peer_of(api) as (reader, writer):
+        for piece in [head + FRAMED[way][0], *FRAMED[way][1:]]:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        writer.write(ASK)
+        status, headers, _ = await answer_of(reader)
+        assert (status, headers.get("connection")) == (201, None)
+        assert (await answer_of(reader))[0] == 200
+        assert (await engine.client.get(shop.NS, "o1")).state.item == "tea"
+
+
+async def test_an_empty_body_behind_an_offer_ends_at_once(dsn: str) -> None:
+    """A length of 0 is a length."""
+    async with serving(dsn) as api, peer_of(api) as (reader, writer):
+        writer.write(LIVE + H2C + b"Content-Length: 0\r\n\r\n" + ASK)
+        assert [(await answer_of(reader))[0] for _ in range(2)] == [200, 200]
+
+
 async def test_a_head_that_does_not_come_is_not_waited_for(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

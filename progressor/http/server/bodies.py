@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import time, timedelta
 from typing import Annotated, Any, Literal
 
@@ -26,9 +27,8 @@ from progressor.inputs import LONGEST_SECONDS, MAX_ID_LENGTH
 from progressor.timers import SetTimer
 from progressor.timers.recurrence import CatchUp, Drift
 
-_PART_BYTES = 64 << 10
-# Seconds that the peer may take to accept the next part of an answer.
-_PATIENCE_SECONDS = 30.0
+# Bytes that are sent at once, and seconds that the peer may take to accept them.
+PIECE, _PATIENCE = 64 << 10, 30.0
 
 _OF_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]")
 
@@ -160,12 +160,39 @@ def answer_type(published: Published) -> str:
 
 def answer(value: Any, status: int = 200) -> Response:
     """Return an answer of a handler: bytes as they are, all else as JSON."""
-    return Response(value, status, media_type=BYTES) if isinstance(value, bytes) else shown(value, status)
+    return Whole(value, status, media_type=BYTES) if isinstance(value, bytes) else shown(value, status)
 
 
 def shown(value: Any, status: int = 200) -> Response:
     """Return a value as JSON."""
-    return Response(to_json(value, fallback=str), status, media_type=JSON)
+    return Whole(to_json(value, fallback=str), status, media_type=JSON)
+
+
+class NotTaken(Exception):
+    """The peer does not take what it is sent: nobody receives the rest, so the answer ends."""
+
+
+async def sent(send: Send, piece: bytes, *, more: bool = True) -> None:
+    """Send a piece of an answer; raise NotTaken if the peer does not take it in time."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+    except TimeoutError:
+        raise NotTaken from None
+
+
+class Whole(Response):
+    """An answer whose body is known. A large one leaves as its peer takes it, and is memory until then."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = bytes(self.body)
+        if len(body) <= PIECE:
+            await super().__call__(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        with suppress(NotTaken):
+            for begin in range(0, len(body), PIECE):
+                await sent(send, body[begin : begin + PIECE], more=begin + PIECE < len(body))
 
 
 class Listed(Response):
@@ -183,20 +210,15 @@ class Listed(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         part = bytearray(b"{" + to_json(self._name) + b":[")
-        for place, entry in enumerate(self._entries):
-            part += b"," if place else b""
-            part += to_json(entry, fallback=str)
-            if len(part) > _PART_BYTES:
-                await _taken(send, bytes(part))
-                part.clear()
-        # The other members of the object; there is always one.
-        part += b"]," + to_json(self._members)[1:]
-        await send({"type": "http.response.body", "body": bytes(part)})
-
-
-async def _taken(send: Send, part: bytes) -> None:
-    """Send a part of an answer; raise TimeoutError if the peer does not take it in time."""
-    async with asyncio.timeout(_PATIENCE_SECONDS):
-        await send({"type": "http.response.body", "body": part, "more_body": True})
-    # Encoding a part takes a while: other requests are answered between two of them.
-    await asyncio.sleep(0)
+        with suppress(NotTaken):
+            for place, entry in enumerate(self._entries):
+                part += b"," if place else b""
+                part += to_json(entry, fallback=str)
+                if len(part) > PIECE:
+                    await sent(send, bytes(part))
+                    part.clear()
+                    # Encoding a part takes a while: other requests are answered between two of them.
+                    await asyncio.sleep(0)
+            # The other members of the object; there is always one.
+            part += b"]," + to_json(self._members)[1:]
+            await sent(send, bytes(part), more=False)

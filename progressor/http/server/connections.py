@@ -46,6 +46,7 @@ _JOINED_BYTES = 16 << 10
 _PIECE_BYTES = 1 << 10
 _HEAD_ENDS = b"\r\n\r\n"
 _LENGTH = b"\r\ncontent-length:"
+_FRAMING = (b"content-length", b"transfer-encoding")
 # Seconds that a refused peer may go on to send, so that it reads the refusal and no broken connection.
 _LINGER_SECONDS = 2.0
 _UNKNOWN = "other"
@@ -190,6 +191,8 @@ class HttpConnection(HttpToolsProtocol):
         self.held = 0
         self._refusal: tuple[Kind, str] | None = None
         self._is_refused = False
+        # While a parser is told the head of a request that has begun already.
+        self._is_told = False
         self._timer: asyncio.TimerHandle | None = None
         self.on_room = watched("connection", self._read_on)
 
@@ -279,17 +282,32 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # The request is answered in HTTP/1.1; nothing behind it is, for it may be another protocol.
-            self.cycle.keep_alive = False
+            self._decline_upgrade()
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _TooManyFields):
                 self._refuse(HEAD_TOO_LARGE, f"a request may have {HEAD_FIELDS} header fields at most")
             else:
                 self._refuse(MALFORMED, "this is no request of HTTP/1.1")
 
+    def _decline_upgrade(self) -> None:
+        """Answer a request that asks for another protocol in HTTP/1.1, with its body if it has one.
+
+        httptools takes such a request for one without: so another parser is told how its body comes.
+        """
+        framing = [b"%b: %b\r\n" % field for field in self.headers if field[0] in _FRAMING]
+        if not framing:
+            # Nothing behind it is answered, for it may be of that protocol.
+            self.cycle.keep_alive = False
+            return
+        self.cycle.more_body, self._place = True, _Stage.BODY
+        self.parser, self._is_told = httptools.HttpRequestParser(self), True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing))
+        self._is_told = False
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._place = _Stage.HEAD
+        if not self._is_told:
+            super().on_message_begin()
+            self._place = _Stage.HEAD
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers are dropped: no route reads them.
@@ -299,6 +317,8 @@ class HttpConnection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._is_told:
+            return
         super().on_headers_complete()
         self.cycle.transport = AnswerTransport(self.transport)
         self._place, self._unparsed = _Stage.BODY, 0

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from progressor.errors import ProgressorError
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.auth.principals import Principal
+from progressor.http.server.bodies import PIECE, NotTaken, sent
 from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.server.problems import Refusal, problem, problem_of
 from progressor.http.wire import headers
@@ -31,8 +32,6 @@ ROOM = 1 << 20
 
 # Seconds between two comments of a stream where nothing happens; then its caller is looked up again, too.
 _HEARTBEAT = 15.0
-# Bytes that are sent at once, and seconds that the peer may take to accept them.
-_PIECE, _PATIENCE = 64 << 10, 30.0
 # Milliseconds after which a browser asks again.
 _BEGIN = b"retry: 1000\n\n"
 _HEADERS = {
@@ -40,10 +39,6 @@ _HEADERS = {
     # nginx, and what follows it in this, passes each part on at once.
     "X-Accel-Buffering": "no",
 }
-
-
-class _NotTaken(Exception):
-    """The peer does not take what it is sent."""
 
 
 def head_of_stream() -> Response:
@@ -64,7 +59,7 @@ class EventStream(Response, ABC):
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         # Of a peer that takes nothing any more no more is kept than a piece.
-        with suppress(_NotTaken):
+        with suppress(NotTaken):
             try:
                 await send(start)
                 # A time-out: the caller has left, or the server stops.
@@ -74,12 +69,12 @@ class EventStream(Response, ABC):
                         aclosing(self._parts()) as parts,
                     ):
                         async for part in parts:
-                            for begin in range(0, len(part), _PIECE):
-                                await _sent(send, part[begin : begin + _PIECE])
+                            for begin in range(0, len(part), PIECE):
+                                await sent(send, part[begin : begin + PIECE])
                             self._request.place.keep(0)
             finally:
                 self._leave()
-            await _sent(send, b"", more=False)
+            await sent(send, b"", more=False)
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
         """Yield what is sent; end with the problem of an error."""
@@ -161,12 +156,3 @@ def event_of(data: bytes, event: str | None = None, *, position: str | None = No
 def problem_event(answer: Response) -> bytes:
     """Return the event that ends a stream with a problem."""
     return event_of(bytes(answer.body), "problem")
-
-
-async def _sent(send: Send, piece: bytes, *, more: bool = True) -> None:
-    """Send a piece; raise _NotTaken if the peer does not take it in time."""
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-    except TimeoutError:
-        raise _NotTaken from None

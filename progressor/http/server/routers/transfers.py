@@ -73,7 +73,7 @@ async def export(
     body = lines + b"".join(map(write_line, place))
     # How large it is was not known before it was read.
     request.place.reserve_now(PAGE_WEIGHT * len(body))
-    return Response(body, media_type=headers.LINES)
+    return bodies.Whole(body, media_type=headers.LINES)
 
 
 def _written(processes: list[WholeProcess]) -> bytes:
