@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from progressor.cli.failures import REFUSED
 from progressor.cli.options import ASKING, AsJson, Embedded, Yes, confirm, refuse_to_guess, with_settings
 from progressor.cli.output import print_json, stdout
+from progressor.cli.values import read_delay
 from progressor.deployment import logs
 from progressor.deployment.database import Database, database
 from progressor.deployment.settings import Settings
@@ -34,12 +36,24 @@ def migrate(
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL for an empty database; needs no database.")
     ] = False,
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait",
+            help="Time for further tries while others hold the tables: 10m, seconds, ISO 8601.",
+        ),
+    ] = "10m",
     yes: Yes = False,
     embedded: Embedded = False,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
-    """Bring the database's schema to the one of this release; safe to run from many places at once."""
+    """Bring the database's schema to the one of this release; safe to run from many places at once.
+
+    All work on the tables waits for it, and it waits three seconds for those who hold them. Then it says
+    who that is, and tries again after a pause.
+    """
+    tries = read_delay(wait, "--wait") or timedelta()
     if sql:
         typer.echo(migrations.sql(schema=settings.database_schema), nl=False)
         return
@@ -53,7 +67,7 @@ def migrate(
             before = after = migrations.check(found.dsn, schema=schema)
         else:
             _ask_before_going_down(found, revision, settings, yes=yes)
-            before, after = migrations.upgrade(found.dsn, revision, schema=schema)
+            before, after = migrations.upgrade(found.dsn, revision, schema=schema, patience=tries)
         # An older revision is there on purpose, and its tables are not known here. A newer one is compared
         # for what this release needs of it.
         compared = after is not None and revision in ("head", migrations.head())

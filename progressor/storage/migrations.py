@@ -2,7 +2,8 @@
 
 The migrations stand in `alembic/` at the top of the source tree and inside the wheel as
 `progressor/alembic`. All of an upgrade is one transaction under one advisory lock, so any number of
-processes may migrate at once: the first does the work, the others find it done.
+processes may migrate at once: the first does the work, the others find it done. A try ends soon if others
+hold the tables, and is repeated.
 
 Rule: all tables of the engine stand in one schema, the version table too. Nothing else in the database,
 such as other migrations and their versions, is read or touched.
@@ -11,8 +12,10 @@ such as other migrations and their versions, is read or touched.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple, cast
 
 import psycopg
@@ -25,7 +28,8 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.errors import InvalidRequest
+from progressor.errors import InvalidRequest, StorageUnavailable
+from progressor.loggers import Logger
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.first_connection import connect_at_start
 from progressor.storage.schema_check import (
@@ -36,11 +40,13 @@ from progressor.storage.schema_check import (
     folder,
     head,
     is_newer,
+    noted_in,
     revision_of,
     revisions,
     translated,
 )
 from progressor.storage.statements import STATEMENTS
+from progressor.storage.table_locks import TablesHeld, end_with_client, holders, is_held, lock_tables
 
 __all__ = [
     "MIGRATION_LOCK",
@@ -56,6 +62,10 @@ __all__ = [
     "upgrade",
 ]
 
+log = Logger("progressor.migrations")
+
+# Seconds between two tries.
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
 # Any constant will do; this one spells "prg".
 MIGRATION_LOCK = 0x707267
 
@@ -80,8 +90,11 @@ def oldest_served(revision: str) -> str:
 
 def statement_of_oldest(revision: str, schema: str) -> str:
     """Return the SQL that notes, in a database at this revision, which releases can work with it."""
-    says = OLDEST_RELEASE.format(revision, oldest_served(revision))
-    return f"COMMENT ON TABLE \"{schema}\".alembic_version IS '{says}'"
+    return f"COMMENT ON TABLE \"{schema}\".alembic_version IS '{_says_oldest(revision)}'"
+
+
+def _says_oldest(revision: str) -> str:
+    return OLDEST_RELEASE.format(revision, oldest_served(revision))
 
 
 def sql(*, schema: str = DEFAULT_SCHEMA) -> str:
@@ -143,29 +156,80 @@ def _driver(connection: Connection) -> psycopg.Connection[Any]:
 
 
 def upgrade(
-    dsn: str, revision: str = "head", *, schema: str = DEFAULT_SCHEMA
+    dsn: str,
+    revision: str = "head",
+    *,
+    schema: str = DEFAULT_SCHEMA,
+    patience: timedelta = timedelta(minutes=10),
 ) -> tuple[str | None, str | None]:
     """Migrate up, or down to an older revision or "base"; return the revisions before and after.
 
-    Going down drops what the newer revisions hold.
+    Going down drops what the newer revisions hold. All work on the tables waits while they are changed, and
+    while this waits for those that others hold: for three seconds, and then it pauses and tries again.
+    StorageUnavailable, which names the holders, after `patience`.
     """
+    order, until, pause = _order(revision), time.monotonic() + patience.total_seconds(), _FIRST_PAUSE
+    while True:
+        try:
+            with _connected(dsn, needs=sqlstates.TO_MIGRATE) as connection:
+                return _migrated(connection, revision, order, schema)
+        except TablesHeld as held:
+            if time.monotonic() + pause > until:
+                raise StorageUnavailable(
+                    f"nothing was migrated, others hold the tables: {held}. "
+                    "End their transactions, or migrate later"
+                ) from None
+            log.warning(
+                "tables are held by others, migrating again after a pause",
+                extra={"holders": str(held), "seconds": pause},
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _migrated(
+    connection: Connection, revision: str, order: Sequence[str], schema: str
+) -> tuple[str | None, str | None]:
+    try:
+        with connection.begin():
+            return _migrate(connection, revision, order, schema)
+    except DBAPIError as error:
+        if not is_held(_cause(error)):
+            raise
+    except psycopg.Error as error:
+        if not is_held(error):
+            raise
+    with connection.begin():
+        raise TablesHeld(holders(_driver(connection), schema))
+
+
+def _migrate(
+    connection: Connection, revision: str, order: Sequence[str], schema: str
+) -> tuple[str | None, str | None]:
+    """Migrate in the transaction of this connection; return the revisions before and after."""
+    driver = _driver(connection)
+    end_with_client(driver)
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+    before = revision_of(driver, schema)
+    if is_newer(driver, before, schema, wanted=revision) or _is_there(driver, before, revision, schema):
+        # Each start of a program may migrate first: mostly there is nothing to do, and no right is needed.
+        return before, before
+    lock_tables(driver, schema)
+    if not inspect(connection).has_schema(schema):
+        # Asked first: no right to create a schema is needed where it exists.
+        connection.execute(CreateSchema(schema))
     config = _config()
-    order = _order(revision)
-    with _connected(dsn, needs=sqlstates.TO_MIGRATE) as connection, connection.begin():
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
-        before = revision_of(_driver(connection), schema)
-        if is_newer(_driver(connection), before, schema, wanted=revision):
-            # A start beside a newer release migrates first as always: there is nothing to do.
-            return before, before
-        if not inspect(connection).has_schema(schema):
-            # Asked first: no right to create a schema is needed where it exists.
-            connection.execute(CreateSchema(schema))
-        config.attributes.update(connection=connection, schema=schema)
-        if order.index(revision) < order.index(before or "base"):
-            command.downgrade(config, revision)
-        else:
-            command.upgrade(config, revision)
-        return before, revision_of(_driver(connection), schema)
+    config.attributes.update(connection=connection, schema=schema)
+    if order.index(revision) < order.index(before or "base"):
+        command.downgrade(config, revision)
+    else:
+        command.upgrade(config, revision)
+    return before, revision_of(driver, schema)
+
+
+def _is_there(driver: psycopg.Connection[Any], before: str | None, revision: str, schema: str) -> bool:
+    wanted = head() if revision == "head" else revision
+    return before == wanted and noted_in(driver, schema) == _says_oldest(wanted)
 
 
 def _order(revision: str) -> list[str]:

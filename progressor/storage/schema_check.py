@@ -142,6 +142,14 @@ def revision_of(connection: psycopg.Connection[Any], schema: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def noted_in(connection: psycopg.Connection[Any], schema: str) -> str | None:
+    """Return the comment in which a database says which releases can work with it; None without one."""
+    versions = sql.Identifier(schema, "alembic_version").as_string()
+    comment = "SELECT obj_description(to_regclass(%s), 'pg_class')"
+    (text,) = connection.execute(comment, [versions]).fetchone() or (None,)
+    return None if text is None else str(text)
+
+
 def is_newer(connection: psycopg.Connection[Any], found: str | None, schema: str, *, wanted: str) -> bool:
     """Return whether a newer release migrated the database, to tables that serve this release too.
 
@@ -150,10 +158,7 @@ def is_newer(connection: psycopg.Connection[Any], found: str | None, schema: str
     known = revisions()
     if found is None or found in known:
         return False
-    versions = sql.Identifier(schema, "alembic_version").as_string()
-    comment = "SELECT obj_description(to_regclass(%s), 'pg_class')"
-    (text,) = connection.execute(comment, [versions]).fetchone() or (None,)
-    oldest = _OLDEST_RELEASE.search(text or "")
+    oldest = _OLDEST_RELEASE.search(noted_in(connection, schema) or "")
     # `known` ends at the revision of this release: one that is in it is not newer.
     if wanted == "head" and oldest is not None and oldest[1] == found and oldest[2] in known:
         return True

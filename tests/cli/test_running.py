@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -11,6 +15,25 @@ from rich.console import Console
 
 from progressor.cli.runner import until_stopped
 from progressor.deployment.loops import serving
+
+
+def test_ctrl_c_while_it_imports(tmp_path: Path) -> None:
+    """It ends as by the signal, and prints nothing; its modules are imported for half a second."""
+    (tmp_path / "typer.py").write_text("print('imports', flush=True)\nimport time\ntime.sleep(60)\n")
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "progressor", "--version"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Where tests run in the background it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread
+    )
+    with begun:
+        assert begun.stdout is not None
+        assert begun.stdout.readline() == b"imports\n"
+        begun.send_signal(signal.SIGINT)
+        said = begun.communicate(timeout=30)
+    assert (begun.returncode, said) == (-signal.SIGINT, (b"", b""))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -56,7 +56,11 @@ async def connect(
     try:
         _refuse_unfit(connection.info)
         if keeps_state:
-            statements: Transaction = {"keepalives": {}, "settings": BOUNDED_SESSION, **(more or {})}
+            statements: Transaction = {
+                "keepalives": {"is_local": False},
+                "settings": BOUNDED_SESSION,
+                **(more or {}),
+            }
             async with connection.pipeline():
                 for statement, params in statements.items():
                     await connection.execute(STATEMENTS[statement].encode(), params, prepare=False)
