@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from progressor import Client, Engine, Namespace, Process
 from progressor.errors import SchemaMismatch
 from progressor.storage import migrations, schema_check
+from progressor.storage.postgres.pipeline import numbered
+from progressor.storage.statements import STATEMENTS
 from tests.cli.conftest import run
 from tests.docs.pages import ROOT
 
@@ -120,6 +123,42 @@ def test_what_a_newer_release_widened_is_no_difference(
     for command in (["migrate"], ["migrate", "--check"]):
         ended = run(*command, PROGRESSOR_DATABASE_URL=dsn)
         assert (ended.status, "DIFFERS" in ended.out) == (0, False)
+
+
+def test_a_new_column_of_any_name_disturbs_no_statement(dsn: str) -> None:
+    """A released worker goes on beside it, though its statements give that name to something else."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        before = _preparable(connection)
+        tables = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'progressor'::regnamespace AND relkind = 'r'"
+        ).fetchall()
+        for (table,) in tables:
+            new = ", ".join(f'ADD COLUMN IF NOT EXISTS "{name}" text' for name in sorted(_NAMED))
+            connection.execute(f"ALTER TABLE progressor.{table} {new}".encode())
+        assert len(before) > 200
+        assert _preparable(connection) == before
+
+
+_NAMED = {
+    name
+    for text in STATEMENTS.values()
+    for one, several in re.findall(r'\bAS "?(\w+)"?(?: \(([\w,\s]+)\))?', text)
+    for name in (one, *re.findall(r"\w+", several))
+    if name.islower()
+}
+
+
+def _preparable(connection: psycopg.Connection[tuple[object, ...]]) -> dict[str, str]:
+    """The statements that PostgreSQL can prepare, and why it cannot prepare the others."""
+    found = {}
+    for name in STATEMENTS:
+        try:
+            connection.execute(b"PREPARE one AS " + numbered(name).sql)
+            connection.execute("DEALLOCATE one")
+            found[name] = "can be prepared"
+        except psycopg.Error as error:
+            found[name] = str(error)
+    return found
 
 
 def test_what_is_missing_beside_a_newer_release_is_named(later: Later, dsn: str) -> None:

@@ -18,6 +18,7 @@ from progressor import (
     HistoryRange,
     Namespace,
     Process,
+    ProcessNotFound,
     ProcessStatus,
     RetryPolicy,
     SetTimer,
@@ -56,6 +57,7 @@ _ODD = {
     "idle_in_transaction_session_timeout": "1s",
     "idle_session_timeout": "300ms",
     "transaction_timeout": "1s",
+    "array_nulls": "off",
     "DateStyle": "German",
     "IntervalStyle": "iso_8601",
     "TimeZone": "Asia/Kolkata",
@@ -68,6 +70,7 @@ _STATED = {
     "lock_timeout": "10s",
     "idle_in_transaction_session_timeout": "15s",
     "idle_session_timeout": "0",
+    "array_nulls": "on",
     "DateStyle": "ISO, DMY",
     "IntervalStyle": "postgres",
     "TimeZone": "UTC",
@@ -225,6 +228,12 @@ def shop() -> Namespace:
     async def names(process: Process[int], args: None) -> list[str | None]:
         return [event.name for event in process.history]
 
+    @shop.call
+    async def outlast(process: Process[int], *, connection: psycopg.AsyncConnection[Any]) -> str:
+        # For longer than any time-out of the database.
+        await connection.execute("SELECT pg_sleep(1.3)")
+        return "done"
+
     return shop
 
 
@@ -250,6 +259,10 @@ async def test_everything_works(odd_dsn: str, signals: bool) -> None:
         (found,) = (await client.search(metadata={"name": "żółw"})).items
         assert (found.process_id, found.status) == ("old", ProcessStatus.RUNNING)
         await client.remove(NS, "old")
+        assert await tortoise.call("outlast") == "done"
+        assert [entry.attempts_count for entry in await tortoise.trace() if entry.name == "outlast"] == [0]
+        with pytest.raises(ProcessNotFound):
+            await client.call(NS, "gone", "names")
         assert (await client.health()).ok
 
 

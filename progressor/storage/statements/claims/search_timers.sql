@@ -7,7 +7,8 @@ WITH due AS MATERIALIZED (
         -- When its process was locked: now() may be older than the end of the step before.
         coalesce(%(now)s::timestamptz, clock_timestamp()) AS running_time
     FROM (
-        SELECT p.*, p.xmin AS version, s.xmin AS task_version, s.task_id, s.task_type
+        SELECT
+            -- include due_columns
         FROM progressor.schedule AS s
         JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
         WHERE

@@ -22,7 +22,8 @@ due AS MATERIALIZED (
         -- When its process was locked: now() may be older than the end of the step before.
         coalesce(%(now)s::timestamptz, clock_timestamp()) AS running_time
     FROM (
-        SELECT p.*, p.xmin AS version, s.xmin AS task_version, s.task_id, s.task_type
+        SELECT
+            -- include due_columns
         FROM served AS c
         JOIN progressor.schedule AS s
             ON s.process_no = ANY (ARRAY[c.process_no]) AND s.task_id = ANY (ARRAY[c.task_id])

@@ -22,7 +22,8 @@ due AS MATERIALIZED (
         -- include room_by_rate
         -- rated]
         CROSS JOIN LATERAL (
-            SELECT p.*, p.xmin AS version, s.xmin AS task_version, s.task_id, s.task_type
+            SELECT
+                -- include due_columns
             FROM progressor.schedule AS s
             JOIN progressor.processes AS p ON p.process_no = ANY (ARRAY[s.process_no])
             WHERE

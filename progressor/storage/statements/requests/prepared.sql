@@ -21,11 +21,15 @@ LEFT JOIN LATERAL (
     SELECT p.* FROM progressor.processes AS p WHERE p.process_no = i.process_no OFFSET 0
 ) AS p ON TRUE
 LEFT JOIN LATERAL (
-    SELECT t.*, p.birth
+    SELECT
+        p.birth,
+        -- include answer_columns
     FROM progressor.tasks AS t
     WHERE t.process_no + 0 = i.process_no AND t.idempotency_key = i.idempotency_key
     UNION ALL
-    SELECT t.*, r.birth
+    SELECT
+        r.birth,
+        -- include answer_columns
     FROM
         -- include task_of_earlier_life
     LIMIT 1

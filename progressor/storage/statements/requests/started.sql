@@ -20,11 +20,15 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS p ON TRUE
 LEFT JOIN LATERAL (
-    SELECT t.*, p.birth
+    SELECT
+        p.birth,
+        -- include answer_columns
     FROM progressor.tasks AS t
     WHERE t.process_no + 0 = p.process_no AND t.idempotency_key = i.idempotency_key
     UNION ALL
-    SELECT t.*, r.birth
+    SELECT
+        r.birth,
+        -- include answer_columns
     FROM
         -- include task_of_earlier_life
     LIMIT 1

@@ -25,7 +25,9 @@ CROSS JOIN LATERAL (
         max(c.committed_at) AS committed_at
     FROM (
         -- A row of which entries are left, behind the item of the place, is not done.
-        SELECT c.*, c.position - CASE WHEN c.item < 4611686018427387904 THEN 1 ELSE 0 END AS done
+        SELECT
+            c.walk, c.epoch, c.position, c.mark, c.failing_since, c.attempts, c.error, c.committed_at,
+            c.position - CASE WHEN c.item < 4611686018427387904 THEN 1 ELSE 0 END AS done
         FROM progressor.subscription_slices AS c
         WHERE c.name = s.name
     ) AS c
