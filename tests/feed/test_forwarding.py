@@ -145,6 +145,55 @@ async def test_an_outage_holds_up_all(client: Client) -> None:
     assert (known.failing_since, known.attempts, known.error) == (None, 0, None)
 
 
+class Limited(Books):
+    """A sink that takes only so many events of an attempt; the first of them have come by then."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.come: list[tuple[str, int | None]] = []
+
+    async def send(self, events: Sequence[FeedEvent]) -> None:
+        self.come += [(each.process_id, each.event_id) for each in events[: self.most]]
+        if len(events) > self.most:
+            self.asked += 1
+            raise ConnectionError("too many requests")
+        await super().send(events)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+async def test_a_receiver_that_takes_few_at_once_gets_all(client: Client, most: int) -> None:
+    """What it has taken counts, with a checkpoint behind it: the rest follows in order."""
+    sink = Limited(most)
+    for name in "abcd":
+        await client.start("till", name, 10)
+    with forwarding(client, sink) as task:
+        await eventually(lambda: len(sink.got) == 40, "all of it")
+        await ended_soon(client, "books", position=True)
+    await ended(task)
+    assert [sink.of(name) for name in "abcd"] == [list(range(1, 11))] * 4
+    # Of each half that failed some came twice, and no more.
+    assert len(sink.come) <= 40 + 6 * most
+    (known,) = await client._node.storage.known_subscriptions("books")
+    assert (known.failing_since, known.attempts, known.error) == (None, 0, None)
+
+
+async def test_a_poisoned_event_behind_an_outage_is_parked(client: Client) -> None:
+    """What was taken in parts before it is not sent again, and the checkpoint does not go back."""
+    sink = Limited(2)
+    sink.refuses = {("c", 5)}
+    for name in "abcd":
+        await client.start("till", name, 10)
+    with forwarding(client, sink, on_failure="park") as task:
+        await eventually(lambda: sink.of("d") == list(range(1, 11)), "what comes behind it")
+        assert sink.of("c") == [1, 2, 3, 4]
+        assert [sink.of(name) for name in "ab"] == [list(range(1, 11))] * 2
+        sink.refuses = set()
+        await client.retry_parked("books")
+        await eventually(lambda: sink.of("c") == list(range(1, 11)), "what was parked")
+    await ended(task)
+
+
 async def test_a_poisoned_event_holds_up_what_comes_behind(client: Client) -> None:
     """With `block`: what came before is delivered, nothing behind, until it is accepted."""
     sink = Books()

@@ -171,9 +171,11 @@ class Forwarder:
     ) -> None:
         """Try until all of it is delivered or parked, or the slice is another reader's."""
         open_ = taken.of
-        if await self._outlasted(open_, flows, to, error):
+        left = await self._outlasted(open_, flows, to, error)
+        if left is None:
             return
-        for entry in taken.entries:
+        # In parts goes only what nothing parked stands among.
+        for entry in taken.entries if to.parks else left:
             await self._deliver_one(open_, entry)
         await taken.checkpoint().commit(self._node)
 
@@ -201,21 +203,30 @@ class Forwarder:
 
     async def _outlasted(
         self, open_: OpenSlice, flows: Sequence[FeedEntry], to: Checkpoint, error: Exception
-    ) -> bool:
-        """Try all again while nobody is to blame; return whether it is done, False if an event is."""
+    ) -> Sequence[FeedEntry] | None:
+        """Try all again while nobody is to blame; return None once it is done, what is left if an event is.
+
+        Each time in smaller parts, of which each counts: a receiver that takes some events a second, or
+        fails at one of a hundred, may never take all of them at once.
+        """
+        left, part = flows, len(flows)
         # Without an event none is to blame, and none can be parked: the receiver cannot begin.
-        while not flows or not self._blames(error):
-            if await self._wait(open_, error, parks=bool(flows)):
-                return False
+        while not left or not self._blames(error):
+            if await self._wait(open_, error, parks=bool(left)):
+                return left
+            part = max(1, part // 2)
             try:
-                await self._deliver(flows, to)
+                while len(left) > part and not to.parks:
+                    await self._deliver(left[:part], Checkpoint(open_, left[part - 1].place))
+                    left = left[part:]
+                await self._deliver(left, to)
             except (SubscriptionLost, Doubtful):
                 raise
             except Exception as again:  # noqa: BLE001 - of a receiver
                 error = again
             else:
-                return True
-        return False
+                return None
+        return left
 
     async def _deliver_one(self, open_: OpenSlice, entry: FeedEntry) -> None:
         """Deliver an entry, in however many attempts, or park it."""
