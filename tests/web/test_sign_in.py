@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
+from progressor.http.server.options import HttpOptions
 from progressor.rights import Bearer
+from progressor.web import page as page_module
 from progressor.web.app import make_console
 from tests.http.test_tokens import Clock, clock
 from tests.web.conftest import World
@@ -79,10 +83,11 @@ async def test_a_wrong_token_is_refused(world: World) -> None:
         check_page(page)
 
 
-async def test_over_https_the_cookies_are_of_https(world: World) -> None:
-    """With this server, or with a proxy in front of it."""
+@pytest.mark.parametrize("forwarded", ["https", "HTTPS", "https, http", " https ,http"])
+async def test_over_https_the_cookies_are_of_https(world: World, forwarded: str) -> None:
+    """With this server, or with a proxy in front of it, or several: the first is that of the browser."""
     token = await world.token("all")
-    browser = await world.browser(world.guarded, headers={"X-Forwarded-Proto": "https"})
+    browser = await world.browser(world.guarded, headers={"X-Forwarded-Proto": forwarded})
     await browser.get("sign-in")
     page = await browser.get("sign-in")
     assert all("Secure" in each for each in page.answer.headers.get_list("Set-Cookie"))
@@ -92,6 +97,75 @@ async def test_over_https_the_cookies_are_of_https(world: World) -> None:
     answer = await browser.http.post("sign-in", data=data, headers={"Cookie": kept}, follow_redirects=False)
     (cookie,) = (each for each in answer.headers.get_list("Set-Cookie") if "progressor_token" in each)
     assert "Secure" in cookie
+
+
+class Stalled:
+    """A form of a stranger that begins, and does not come."""
+
+    def __init__(self, app: Any) -> None:
+        self.status: int | None = None
+        self.headers: dict[bytes, bytes] = {}
+        self._begun = asyncio.Event()
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/x-www-form-urlencoded")]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/sign-in",
+            "raw_path": b"/sign-in",
+            "query_string": b"",
+            "headers": [*headers, (b"content-length", b"1000")],
+            "scheme": "http",
+            "client": ("127.0.0.1", 1),
+            "server": ("localhost", 80),
+            "http_version": "1.1",
+        }
+        self.task = asyncio.create_task(app(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._begun.is_set():
+            await asyncio.Event().wait()
+        self._begun.set()
+        return {"type": "http.request", "body": b"a", "more_body": True}
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], dict(message["headers"])
+
+    async def begun(self) -> None:
+        """Wait until its first byte is read, or it is refused."""
+        waits = asyncio.ensure_future(self._begun.wait())
+        await asyncio.wait((self.task, waits), timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        waits.cancel()
+
+
+async def test_a_form_that_does_not_come_is_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its place is free again, and its connection is closed."""
+    monkeypatch.setattr(page_module, "_FORM_SECONDS", 0.05)
+    form = Stalled(world.guarded)
+    await asyncio.wait_for(form.task, 20)
+    assert (form.status, form.headers[b"connection"]) == (408, b"close")
+
+
+async def test_strangers_leave_places_to_those_who_are_signed_in(world: World) -> None:
+    """However many forms they begin, nearly half of the places are for others."""
+    app = make_console(
+        world.client,
+        access=Authenticator(world.client.tokens, AccessOptions()),
+        options=HttpOptions(max_requests=8),
+    )
+    forms = [Stalled(app) for _ in range(8)]
+    for form in forms:
+        await form.begun()
+    refused = [form.status for form in forms if form.task.done()]
+    assert refused == [429] * 3
+    token = await world.token("all")
+    browser = await world.browser(app, headers={"Authorization": f"Bearer {token}"})
+    assert (await browser.get("")).status == 200
+    for form in forms:
+        form.task.cancel()
+    await asyncio.gather(*(form.task for form in forms), return_exceptions=True)
 
 
 ELSEWHERE = [
