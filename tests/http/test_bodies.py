@@ -1,21 +1,24 @@
-"""Arguments are passed on without the white space between their tokens, whatever their strings hold."""
+"""Bodies: arguments are passed on without white space between tokens; large answers leave in pieces."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given, strategies as st
+from starlette.responses import Response
 from starlette.types import Message
 
 from progressor import Client
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import decode
-from progressor.http.server import request_body
+from progressor.http.server import bodies, request_body
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.scopes import OpenAccess
@@ -92,3 +95,53 @@ async def test_a_string_without_end_is_refused_as_soon_as_any(api: httpx.AsyncCl
     path = "/v1/namespaces/shop.order/processes/o1/calls/echo"
     answer = await api.post(path, content=body, headers=headers)
     assert (answer.status_code, answer.json()["field"]) == (422, "args")
+
+
+ANSWERS: dict[str, Callable[[], Response]] = {
+    "a value": lambda: bodies.shown({"text": "x" * 300_000}),
+    "bytes": lambda: bodies.answer(b"x" * 300_000),
+    "a list": lambda: bodies.Listed("all", iter(["x" * 50_000] * 6), {"cursor": None}),
+}
+
+
+class Peer:
+    """A peer that takes so many pieces of an answer, and then no more."""
+
+    def __init__(self, takes: float) -> None:
+        self._takes = takes
+        self.pieces: list[bytes] = []
+        self.length: int | None = None
+        self.has_all = False
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.length = int(dict(message["headers"]).get(b"content-length", b"0")) or None
+            return
+        if len(self.pieces) >= self._takes:
+            await asyncio.Event().wait()
+        self.pieces.append(message["body"])
+        self.has_all = not message.get("more_body", False)
+
+    async def receive(self) -> Any:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+async def test_a_large_answer_leaves_piece_by_piece(what: str) -> None:
+    """As its peer takes it: what has not left yet is still counted as memory of its request."""
+    peer = Peer(math.inf)
+    await ANSWERS[what]()({"type": "http"}, peer.receive, peer.send)
+    assert peer.has_all
+    assert len(peer.pieces) > 2
+    assert max(map(len, peer.pieces)) <= 2 * bodies.PIECE
+    assert peer.length in (None, sum(map(len, peer.pieces)))
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+async def test_a_peer_that_takes_nothing_more_is_left(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no defect: the answer ends, and its connection with it."""
+    monkeypatch.setattr(bodies, "_PATIENCE", 0.05)
+    peer = Peer(1)
+    await asyncio.wait_for(ANSWERS[what]()({"type": "http"}, peer.receive, peer.send), 20)
+    assert len(peer.pieces) == 1
+    assert not peer.has_all
