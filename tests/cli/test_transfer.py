@@ -309,11 +309,18 @@ def test_an_import_that_dies_is_repeated(
     check_invariants(dsn)
 
 
-def test_an_export_holds_few_rows_at_once(
-    dsn: str, progressor: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("bound", "most", "of_a_page"), [("ROWS", 100, 3), ("BYTES", 1, 1)])
+def test_an_export_holds_little_at_once(
+    dsn: str,
+    progressor: Ask,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+    most: int,
+    of_a_page: int,
 ) -> None:
-    """A page of processes with long histories has fewer of them, and the export has them all."""
-    monkeypatch.setattr(whole, "ROWS", 100)
+    """A page of processes with long histories, or large values, has fewer; the export has them all."""
+    monkeypatch.setattr(whole, bound, most)
     at = {"PROGRESSOR_DATABASE_URL": dsn}
     psycopg_run(dsn, "INSERT INTO progressor.namespaces (name, options) VALUES (%s, '{}')", NS)
     file, again = tmp_path / "long.ndjson", tmp_path / "again.ndjson"
@@ -323,7 +330,7 @@ def test_an_export_holds_few_rows_at_once(
     assert progressor("import", str(file), "--json", **at).json == {"imported": 12, "taken": 0}
     assert progressor("export", NS, "--output", str(again), **at).status == 0
     pages = again.read_bytes().split(b'{"kind":"place"')
-    assert max(page.count(b'{"kind":"event"') for page in pages) == 3 * 30
+    assert max(page.count(b'{"kind":"event"') for page in pages) == of_a_page * 30
     with again.open("rb") as exported:
         assert [each.process.process_id for each in read_wholes(exported)] == [
             f"order-{n:02}" for n in range(12)

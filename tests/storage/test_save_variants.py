@@ -108,14 +108,14 @@ async def test_it_leaves_what_all_parts_leave(
     steps = [await begun(storage, process_id, timers, calls) for process_id in ("p1", "p2", "p3")]
     for change in BESIDE[beside]:
         tables.execute(change)
-    chosen, found = saving._result_verb, list[str]()
+    chosen, found = saving._variant, list[str]()
     sent = iter(("save_result_pausing", "save_result", "save_result_timeless"))
 
-    def choose(steps: Sequence[Step]) -> str:
-        found.append(chosen(steps))
+    def choose(verb: str, steps: Sequence[Step]) -> str:
+        found.append(chosen(verb, steps))
         return next(sent)
 
-    monkeypatch.setattr(saving, "_result_verb", choose)
+    monkeypatch.setattr(saving, "_variant", choose)
     answers = [await told(storage, step, ENDS[end], keeps=keeps) for step in steps]
     assert set(found) == {"save_result_timeless"}
     assert answers == [answers[0]] * 3

@@ -1,7 +1,7 @@
 """Transfers: processes exported whole, and imported whole into this or another database.
 
-Rule: a page, and a batch, is bounded in processes, not in bytes: each is held in memory. A page of several
-processes is bounded in their rows, too.
+Rule: a page, and a batch, is held in memory: it is bounded in processes. A page of several processes is
+bounded in their rows and the bytes of their values, too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MOST_WHOLE = 1_000
 """The most processes of a page or a batch."""
 PAGE = 100
 """The processes of a page, unless another number is given."""
-ROWS = 10_000
-"""The tasks and events of a page of more than one process."""
+ROWS, BYTES = 10_000, 16 << 20
+"""The tasks and events of a page of more than one process, and the bytes of their values."""
 
 
 class Transferring:
@@ -47,7 +47,8 @@ class Transferring:
     ) -> ExportPage:
         """Return a page of processes with all that belongs to them, in the order of their creation.
 
-        Each page is as of one moment; it has fewer of them where they have thousands of tasks and events.
+        Each page is as of one moment; it has fewer of them where they have thousands of tasks and events,
+        or large values.
         Values are as they are stored: encoded, if the namespace has a codec. With a `process_id`, and then
         without filter and cursor, it is this one alone. Raise ProcessNotFound if there is none,
         NamespaceNotFound, and InvalidRequest for a bad filter or a bad cursor.
@@ -79,7 +80,7 @@ class Transferring:
         lives = [each.life for each in found]
         if not lives:
             return ExportPage([], following)
-        fitting = await self._node.storage.fitting(lives, rows=ROWS)
+        fitting = await self._node.storage.fitting(lives, rows=ROWS, size=BYTES)
         if fitting < len(lives):
             found, following = await search(limit=fitting)
             lives = [each.life for each in found]

@@ -44,6 +44,17 @@ class Place:
 
     async def reserve(self, size: int) -> None:
         """Take so many bytes of memory until the request is answered; raise Refusal if they are taken."""
+        self._check_fits(size)
+        await self._places.memory.take(self._caller or "", size)
+        self._memory += size
+
+    def reserve_now(self, size: int) -> None:
+        """Take memory for values that were read already; raise Refusal if it is not free."""
+        self._check_fits(size)
+        self._places.memory.take_now(self._caller or "", size)
+        self._memory += size
+
+    def _check_fits(self, size: int) -> None:
         most = self._places.memory.most
         if self._memory + size > most:
             raise Refusal(
@@ -51,13 +62,6 @@ class Place:
                 f"this takes about {(self._memory + size) >> 20:,} MiB of memory, and all requests of this "
                 f"server have {most >> 20:,} MiB together",
             )
-        await self._places.memory.take(self._caller or "", size)
-        self._memory += size
-
-    def reserve_now(self, size: int) -> None:
-        """Take memory for values that were read already; raise Refusal if it is not free."""
-        self._places.memory.take_now(self._caller or "", size)
-        self._memory += size
 
     def keep(self, size: int) -> None:
         """Give back all memory but so many bytes."""

@@ -64,15 +64,16 @@ class _Arrival:
 class Transfers(Audited):
     """The operations that read and write processes whole."""
 
-    async def fitting(self, lives: Sequence[Life], *, rows: int) -> int:
+    async def fitting(self, lives: Sequence[Life], *, rows: int, size: int) -> int:
         """Return how many of the first of these processes have together so many tasks and events, or fewer.
 
-        The first one counts, however many it has.
+        Their values have together `size` bytes or fewer. The first one counts, whatever it has.
         """
         numbers = bigints([life.process_no for life in lives])
         found = await self._rows("whole_sizes", process_no=numbers, most=rows)
-        sums = accumulate(row["many"] for row in found)
-        return max(1, sum(1 for so_far in sums if so_far <= rows))
+        many = accumulate(row["many"] for row in found)
+        sizes = accumulate(row["bytes"] for row in found)
+        return max(1, sum(1 for a, b in zip(many, sizes, strict=True) if a <= rows and b <= size))
 
     async def whole(self, lives: Sequence[Life]) -> list[WholeProcess]:
         """Return these processes with all that belongs to them, as of one moment; not those gone by now."""

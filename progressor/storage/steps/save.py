@@ -82,14 +82,18 @@ def lite_ending(steps: Sequence[Step], now: datetime | None) -> dict[str, Params
 
 
 def _saving(verb: str, steps: Sequence[Step], now: datetime | None) -> dict[str, Params]:
+    variant = _variant(verb, steps)
+    columns = timeless_columns(steps) if variant == "save_result_timeless" else step_columns(steps)
+    if variant.endswith("_pausing"):
+        columns |= pause_columns(steps)
+    return saving_with_feed(variant, steps, {**columns, "now": now})
+
+
+def _variant(verb: str, steps: Sequence[Step]) -> str:
     """Return the variant of a statement that has all parts that these steps need."""
     if any(step.pause is not None for step in steps):
-        return saving_with_feed(
-            f"{verb}_pausing", steps, {**step_columns(steps), **pause_columns(steps), "now": now}
-        )
-    if verb == "save_result" and all(map(_leaves_timers, steps)):
-        return saving_with_feed("save_result_timeless", steps, {**timeless_columns(steps), "now": now})
-    return saving_with_feed(verb, steps, {**step_columns(steps), "now": now})
+        return f"{verb}_pausing"
+    return "save_result_timeless" if verb == "save_result" and all(map(_leaves_timers, steps)) else verb
 
 
 def _leaves_timers(step: Step) -> bool:
