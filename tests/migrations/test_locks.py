@@ -23,6 +23,7 @@ from progressor.storage import migrations, table_locks
 
 Connection = psycopg.Connection[Any]
 
+_HERE = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 AGAIN = "tables are held by others, migrating again after a pause"
 
 
@@ -103,7 +104,7 @@ def test_it_gives_up_in_the_end(empty_dsn: str, other: Connection) -> None:
         assert "open for " in str(late.value)
         assert ": tasks" in str(late.value)
         held = other.execute(
-            "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND relation IS NOT NULL"
+            f"SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND {_HERE}".encode()
         ).fetchone()
     assert held == (0,)
     assert migrations.upgrade(empty_dsn) == ("0021", migrations.head())
@@ -119,7 +120,10 @@ def test_who_holds_a_process_and_wants_its_other_rows_gets_them(
         other.execute("SELECT FROM progressor.processes FOR UPDATE")
         migrating = Migrating(empty_dsn, caplog)
         with psycopg.connect(empty_dsn, autocommit=True) as third:
-            _until(third, "SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'")
+            _until(
+                third,
+                f"SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' AND {_HERE}",
+            )
         for name in ("running", "schedule", "tasks", "events"):
             other.execute(f"SELECT FROM progressor.{name} FOR UPDATE".encode())
     assert migrating.ended() == (before, migrations.head())
@@ -131,7 +135,7 @@ def test_a_migration_that_was_killed_holds_nobody_up(empty_dsn: str, other: Conn
         other.execute("SELECT pg_advisory_xact_lock(%s)", [migrations.MIGRATION_LOCK])
         code = f"from progressor.storage import migrations; migrations.upgrade({empty_dsn!r})"
         migrating = subprocess.Popen([sys.executable, "-c", code])
-        waiting = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"
+        waiting = f"SELECT FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND {_HERE}"
         _until(other, waiting)
         os.kill(migrating.pid, signal.SIGKILL)
         migrating.wait(30)

@@ -808,7 +808,7 @@ async def fused(storage: Storage) -> None:
 
 async def move(storage: Storage, connections: LossyConnections) -> None:
     """A process leaves, and one with all that there can be enters."""
-    assert await storage.fitting([Life(1, 1)], rows=1) == 1
+    assert await storage.fitting([Life(1, 1)], rows=1, size=1) == 1
     await storage.whole([Life(1, 1)])
     its: dict[str, Any] = {"namespace": NS, "process_id": "p20"}
     at: dict[str, Any] = {"created_at": T0, "status": "running", "status_changed_at": T0, "group": "g"}

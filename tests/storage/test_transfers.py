@@ -176,13 +176,18 @@ async def test_a_process_that_is_gone(storage: Storage, tables: Tables) -> None:
 
 
 async def test_those_that_fit(storage: Storage, tables: Tables) -> None:
-    """Tasks and events count; the first process fits, whatever it has."""
+    """Tasks and events count, and the bytes of their values; the first process fits, whatever it has."""
     for name, many in (("p1", 1), ("p2", 4), ("p3", 0)):
         await start(storage, name, resume(events=events(many)))
     rows = [2, 2 + 5, 2 + 5 + 1]
     for limit in range(1, 10):
         wanted = max(1, sum(each <= limit for each in rows))
-        assert await storage.fitting(lives(tables), rows=limit) == wanted
+        assert await storage.fitting(lives(tables), rows=limit, size=1 << 20) == wanted
+    large = await hold(storage, request(process_id="p3", args=b"1" * 1000))
+    await save(storage, large, resume(aux_state=b"2" * 10_000))
+    assert await storage.fitting(lives(tables), rows=100, size=1 << 20) == 3
+    assert await storage.fitting(lives(tables), rows=100, size=11_000) == 2
+    assert await storage.fitting(lives(tables), rows=100, size=0) == 1
 
 
 async def test_one_moment(storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
