@@ -114,7 +114,7 @@ class Deadline:
         if self.expired:
             if self._again is not None:
                 self._again.cancel()
-            left = 0
+            left = self.task.cancelling()
             for _ in range(self._cancels):
                 left = self.task.uncancel()
             others = left > self._cancelling
