@@ -1,6 +1,7 @@
 """Transactions of handlers that are lost: with their connection, lease or time, or for want of a slot."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -55,6 +56,28 @@ async def test_a_handler_whose_connection_is_lost_runs_again(
     assert till.runs == 2
     assert await ledger() == [1, 5]
     assert (await client.get(NS, "p")).last_event_id == 1
+
+
+async def test_a_session_that_was_ended_at_rest_is_not_handed_out(
+    serve: MakeClient, admin: psycopg.AsyncConnection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a role's idle_session_timeout or a pooler's does: the next step gets another, in silence."""
+    till = Till()
+    client = await serve(till.namespace)
+    till.gate.open()
+    await client.start(NS, "p", 1)
+    await client.call(NS, "p", "held", {"amount": 5})
+    for amount in (2, 3):
+        await admin.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE application_name = 'progressor step' AND datname = current_database()"
+        )
+        with caplog.at_level(logging.WARNING, "progressor"):
+            await client.call(NS, "p", "held", {"amount": amount})
+    assert [record.getMessage() for record in caplog.records] == []
+    assert till.runs == 3
+    *_, entry = await client.trace(NS, "p")
+    assert entry.attempts_count == 0
 
 
 async def test_a_request_whose_connection_is_lost_does_not_expire(

@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
+from progressor.storage.postgres.watch import has_ended
 from progressor.storage.statements import STATEMENTS
 from tests.support import T0, Tables, eventually
 
@@ -174,7 +175,7 @@ async def _reset_at_rest(dsn: str) -> None:
         async with connections.acquire() as session:
             await _use(session)
             reset()
-            await eventually(lambda: not session._watch._listens, "the watch is taken away")
+            await eventually(lambda: not session._watch.is_set, "the watch is taken away")
             with pytest.raises(psycopg.OperationalError):
                 await _use(session)
         await connections.close()
@@ -207,6 +208,43 @@ def test_a_last_word_that_comes_with_a_reset(
     """After the word was read, the end is heard of as well."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_ended_at_rest(dsn, tables))
+
+
+async def _ended_in_the_pool(dsn: str, tables: Tables) -> None:
+    connections = SessionPool(dsn, limit=2)
+    async with asyncio.timeout(30), connections.acquire() as one, connections.acquire() as other:
+        await _use(one)
+        await _use(other)
+    tables.execute("SELECT pg_terminate_backend(%s, 10000)", one._pgconn.backend_pid)
+    tables.execute("SELECT pg_terminate_backend(%s, 10000)", other._pgconn.backend_pid)
+    await eventually(lambda: not (one._watch.is_set or other._watch.is_set), "the watches are taken away")
+    async with asyncio.timeout(30), connections.acquire() as session:
+        assert session not in (one, other)
+        await _use(session)
+    await connections.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_session_that_was_ended_at_rest_is_not_handed_out(
+    dsn: str, tables: Tables, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Its next user would have to try again, and to log an outage that is none."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_ended_in_the_pool(dsn, tables))
+
+
+def test_what_the_server_says_at_rest_is_no_end(dsn: str, tables: Tables) -> None:
+    """It may say at any time that a setting has changed; a notification stands for that here."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("LISTEN anything")
+        assert not has_ended(connection.pgconn)
+        tables.execute("NOTIFY anything")
+        for _ in range(2):
+            select.select([connection.pgconn.socket], [], [], 10)
+            assert not has_ended(connection.pgconn)
+            tables.execute("NOTIFY anything")
+        tables.execute("SELECT pg_terminate_backend(%s, 10000)", connection.pgconn.backend_pid)
+        assert has_ended(connection.pgconn)
 
 
 async def test_a_socket_that_somebody_else_has_too_is_not_watched_for_good(

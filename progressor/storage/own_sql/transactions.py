@@ -162,6 +162,10 @@ class StepConnection:
         """Return whether the server ended it: libpq may know that only by a pipeline that did not end."""
         return self.session.is_lost or self.pgconn.pipeline_status != pq.PipelineStatus.OFF
 
+    @property
+    def has_ended_at_rest(self) -> bool:
+        return self.session.has_ended_at_rest
+
     async def abandon(self, thread: Future[Any]) -> None:
         """Take it from a handler whose thread goes on: the server rolls back, the thread gets an error."""
         self._left_behind = thread

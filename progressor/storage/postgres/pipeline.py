@@ -31,7 +31,7 @@ from progressor.config import DEFAULT_SCHEMA
 from progressor.storage.postgres.arrays import timestamp
 from progressor.storage.postgres.session_setup import BOUNDED_TRANSACTION
 from progressor.storage.postgres.sqlstates import Unreadable
-from progressor.storage.postgres.watch import SocketWatch
+from progressor.storage.postgres.watch import SocketWatch, has_ended
 from progressor.storage.statements import STATEMENTS, Params, Results, Row, Transaction, in_schema
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -167,6 +167,10 @@ class Session:
     def is_lost(self) -> bool:
         """Return whether the server ended the connection."""
         return self._pgconn.status != pq.ConnStatus.OK
+
+    @property
+    def has_ended_at_rest(self) -> bool:
+        return not self._watch.is_set and has_ended(self._pgconn)
 
     async def close(self) -> None:
         self._watch.close()

@@ -30,6 +30,10 @@ class Connection(Protocol):
     @property
     def is_lost(self) -> bool: ...
 
+    @property
+    def has_ended_at_rest(self) -> bool:
+        """True if the server, or a pooler, has ended it while nobody used it."""
+
     def close(self) -> Coroutine[Any, Any, None]:
         """Close it, whatever it does. A cancellation at any moment leaves it closed."""
 
@@ -70,7 +74,12 @@ class ConnectionPool(Generic[C]):
         """Return an idle connection, or a new one."""
         await self._place()
         try:
-            return self._idle.pop()[0] if self._idle else await self._open()
+            while self._idle:
+                connection, _ = self._idle.pop()
+                if not connection.has_ended_at_rest:
+                    return connection
+                await connection.close()
+            return await self._open()
         except BaseException:
             self._places.release()
             raise

@@ -1,6 +1,7 @@
 """The watch of a connection's socket: it stays from one wait to the next.
 
 To set a watch and to remove it takes a dozen system calls, as many as a lone transaction needs otherwise.
+A socket that nobody watches is looked at before its connection is used again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,23 @@ import select
 import socket
 from contextlib import suppress
 
+import psycopg
 from psycopg import pq
+
+
+def has_ended(pgconn: pq.abc.PGconn) -> bool:
+    """Return whether the server has ended a connection that nobody uses.
+
+    Whatever else it said meanwhile, such as a setting that was changed, is taken in.
+    """
+    try:
+        arrivals = select.poll()
+        arrivals.register(pgconn.socket, select.POLLIN)
+        while arrivals.poll(0):
+            pgconn.consume_input()
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 class SocketWatch:
@@ -24,21 +41,21 @@ class SocketWatch:
         self._socket = socket.socket(fileno=os.dup(pgconn.socket))
         self._arrivals = select.poll()
         self._arrivals.register(self._socket, select.POLLIN)
-        # Whether the loop watches the socket, and the future that waits for it now.
-        self._listens = False
+        self.is_set = False
+        """True while the loop watches the socket, and nothing has come that nobody asked for."""
         self._awaited: asyncio.Future[None] | None = None
 
     async def readable(self, *, or_writable: bool = False) -> None:
         """Wait until the socket can be read, or, if that is asked for, written."""
         loop = asyncio.get_running_loop()
         self._awaited = loop.create_future()
-        if self._listens and self._arrivals.poll(0):
+        if self.is_set and self._arrivals.poll(0):
             # Bytes that are there already may be the end of a connection that was reset. uvloop reports
             # that only once, then stops watching, and may have reported it together with what was read.
             self.ignore()
-        if not self._listens:
+        if not self.is_set:
             loop.add_reader(self._socket.fileno(), self._wake)
-            self._listens = True
+            self.is_set = True
         if or_writable:
             loop.add_writer(self._socket.fileno(), self._wake)
         try:
@@ -59,8 +76,8 @@ class SocketWatch:
 
     def ignore(self) -> None:
         """Stop watching until the next wait."""
-        if self._listens:
-            self._listens = False
+        if self.is_set:
+            self.is_set = False
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
 
     def hang_up(self) -> None:
