@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from progressor.acts import MOST_ENTRIES, AuditPage, AuditVerb, check_filter, check_line, reason_of_block
 from progressor.client.dispatch.dispatcher import namespace_not_found
@@ -29,12 +30,20 @@ from progressor.node.node import Node
 from progressor.rights import check_patterns
 from progressor.storage import KINDS
 
+T = TypeVar("T")
+
 
 class AdminMethods:
     """The operator's methods of Client."""
 
     _node: Node
     reader: Reader
+
+    async def _known(self, namespace: str, found: T | None) -> T:
+        """Return what was found of a namespace; raise NamespaceNotFound if that is None, or False."""
+        if found is None or found is False:
+            raise await namespace_not_found(self._node, namespace)
+        return found
 
     async def pause(self, namespace: str, reason: str | None = None) -> None:
         """Begin no more steps of a namespace; what runs finishes, requests are still accepted and wait.
@@ -55,10 +64,9 @@ class AdminMethods:
 
     async def _set_paused(self, namespace: str, paused: bool, reason: str | None = None) -> None:
         check_namespace(namespace)
-        await self._node.connected()
+        storage = await self._node.connected()
         act = self._node.act(AuditVerb.PAUSE if paused else AuditVerb.RESUME, reason=reason)
-        if not await self._node.storage.set_paused(namespace, paused, reason, act=act):
-            raise await namespace_not_found(self._node, namespace)
+        await self._known(namespace, await storage.set_paused(namespace, paused, reason, act=act))
 
     async def retire(self, namespace: str) -> None:
         """Forget a namespace that nobody serves and that has no processes.
@@ -67,19 +75,18 @@ class AdminMethods:
         and NamespaceNotFound if it is not known.
         """
         check_namespace(namespace)
-        await self._node.connected()
-        left = await self._node.storage.retire(
+        storage = await self._node.connected()
+        left = await storage.retire(
             namespace, lease_age=self._node.options.lease_age, act=self._node.act(AuditVerb.RETIRE)
         )
-        if left is None:
-            raise await namespace_not_found(self._node, namespace)
+        left = await self._known(namespace, left)
         if not left.is_nothing:
             raise NamespaceInUse(namespace, workers=left.workers, processes=left.processes)
 
     async def namespaces(self) -> list[KnownNamespace]:
         """Return every namespace that was ever served and is not retired, by name."""
-        await self._node.connected()
-        return await self._node.storage.known_namespaces()
+        storage = await self._node.connected()
+        return await storage.known_namespaces()
 
     async def published(self, namespace: str) -> Published:
         """Return the options and JSON schemas that the workers of a namespace have published.
@@ -87,16 +94,14 @@ class AdminMethods:
         Raise NamespaceNotFound if the namespace is not known.
         """
         check_namespace(namespace)
-        await self._node.connected()
-        row = await self._node.storage.namespace(namespace)
-        if row is None:
-            raise await namespace_not_found(self._node, namespace)
+        storage = await self._node.connected()
+        row = await self._known(namespace, await storage.namespace(namespace))
         return Published(row.name, row.paused, dict(row.options), dict(row.schemas))
 
     async def workers(self) -> list[KnownWorker]:
         """Return every OS process that has a heartbeat, by host: workers and zombie collectors."""
-        await self._node.connected()
-        return await self._node.storage.all_workers()
+        storage = await self._node.connected()
+        return await storage.all_workers()
 
     async def groups(
         self, namespace: str, *, after: str | None = None, limit: int = 100
@@ -108,10 +113,10 @@ class AdminMethods:
         check_namespace(namespace)
         check_count("limit", limit, least=1, most=1000)
         begin = "" if after is None else check_text("after", after)
-        await self._node.connected()
-        found = await self._node.storage.groups(namespace, after=begin, limit=limit)
-        if not found and await self._node.storage.namespace(namespace) is None:
-            raise await namespace_not_found(self._node, namespace)
+        storage = await self._node.connected()
+        found = await storage.groups(namespace, after=begin, limit=limit)
+        if not found:
+            await self._known(namespace, await storage.namespace(namespace))
         return found
 
     async def set_group_limit(self, namespace: str, group: str, limit: int | None) -> None:
@@ -124,10 +129,9 @@ class AdminMethods:
         check_text("group", group)
         if limit is not None:
             check_count("limit", limit, least=0, most=MOST_OF_A_GROUP)
-        await self._node.connected()
+        storage = await self._node.connected()
         act = self._node.act(AuditVerb.SET_GROUP_LIMIT)
-        if not await self._node.storage.set_group_limit(namespace, group, limit, act=act):
-            raise await namespace_not_found(self._node, namespace)
+        await self._known(namespace, await storage.set_group_limit(namespace, group, limit, act=act))
         await self._node.wake_workers(namespace, "calls")
 
     async def retention(self, namespace: str) -> KnownRetention:
@@ -136,11 +140,8 @@ class AdminMethods:
         Raise NamespaceNotFound if the namespace is not known.
         """
         check_namespace(namespace)
-        await self._node.connected()
-        found = await self._node.storage.retention(namespace)
-        if found is None:
-            raise await namespace_not_found(self._node, namespace)
-        return found
+        storage = await self._node.connected()
+        return await self._known(namespace, await storage.retention(namespace))
 
     async def set_retention(self, namespace: str, retention: Retention | None) -> None:
         """Keep what has ended for these times, whatever the code of the namespace says; None: as it says.
@@ -150,10 +151,9 @@ class AdminMethods:
         """
         check_namespace(namespace)
         check_retention(retention)
-        await self._node.connected()
+        storage = await self._node.connected()
         act = self._node.act(AuditVerb.SET_RETENTION)
-        if not await self._node.storage.set_retention(namespace, retention, act=act):
-            raise await namespace_not_found(self._node, namespace)
+        await self._known(namespace, await storage.set_retention(namespace, retention, act=act))
 
     async def estimate_retention(
         self, namespace: str, retention: Retention | None = None
@@ -172,11 +172,9 @@ class AdminMethods:
         Raise NamespaceNotFound if the namespace is not known.
         """
         check_namespace(namespace)
-        await self._node.connected()
-        if not await self._node.storage.begin_sweep(
-            namespace, act=self._node.act(AuditVerb.BEGIN_RETENTION)
-        ):
-            raise await namespace_not_found(self._node, namespace)
+        storage = await self._node.connected()
+        act = self._node.act(AuditVerb.BEGIN_RETENTION)
+        await self._known(namespace, await storage.begin_sweep(namespace, act=act))
 
     async def status(self, namespace: str | None = None) -> list[NamespaceStatus]:
         """Return what waits, runs and is broken in each namespace, or in this one, and who serves it.
@@ -185,11 +183,9 @@ class AdminMethods:
         """
         if namespace is not None:
             check_namespace(namespace)
-        await self._node.connected()
-        found = await self._node.storage.status(namespace)
-        if namespace is not None and not found:
-            raise await namespace_not_found(self._node, namespace)
-        return found
+        storage = await self._node.connected()
+        found = await storage.status(namespace)
+        return found if namespace is None else await self._known(namespace, found or None)
 
     async def audit(
         self,
@@ -212,8 +208,8 @@ class AdminMethods:
         check_count("limit", limit, least=1, most=MOST_ENTRIES)
         begin, ago = check_since(since)
         patterns = None if namespaces is None else check_patterns("namespaces", namespaces)
-        await self._node.connected()
-        return await self._node.storage.audit(
+        storage = await self._node.connected()
+        return await storage.audit(
             namespace=namespace,
             process_id=process_id,
             verb=verb,

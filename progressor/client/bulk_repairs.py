@@ -111,8 +111,8 @@ class BulkRepairing:
     async def bulk(self, bulk_id: int) -> Bulk:
         """Return a bulk as it is now, with what is left; raise BulkNotFound if there is none."""
         check_count("bulk_id", bulk_id, least=1, most=LAST_ID)
-        await self._node.connected()
-        bulk = await self._node.storage.bulk(bulk_id)
+        storage = await self._node.connected()
+        bulk = await storage.bulk(bulk_id)
         if bulk is None:
             raise BulkNotFound(bulk_id)
         return bulk
@@ -124,8 +124,8 @@ class BulkRepairing:
         """
         check_count("limit", limit, least=1, most=MOST_BULKS)
         patterns = None if namespaces is None else check_patterns("namespaces", namespaces)
-        await self._node.connected()
-        return await self._node.storage.bulks(limit=limit, namespaces=patterns)
+        storage = await self._node.connected()
+        return await storage.bulks(limit=limit, namespaces=patterns)
 
     async def stop_bulk(self, bulk_id: int) -> Bulk:
         """Begin no more repairs of a bulk, from when this returns; those under way go on.
@@ -133,8 +133,8 @@ class BulkRepairing:
         Return the bulk as it is then; raise BulkNotFound if there is none.
         """
         check_count("bulk_id", bulk_id, least=1, most=LAST_ID)
-        await self._node.connected()
-        await self._node.storage.stop_bulk(bulk_id, act=self._node.act(AuditVerb.STOP_BULK))
+        storage = await self._node.connected()
+        await storage.stop_bulk(bulk_id, act=self._node.act(AuditVerb.STOP_BULK))
         return await self.bulk(bulk_id)
 
 

@@ -179,7 +179,7 @@ class Client(
         """
         check_namespace(namespace)
         check_text("process_id", process_id)
-        await self._node.connected()
+        storage = await self._node.connected()
         await self._dispatcher.check_namespace(namespace)
         make = functools.partial(
             import_of,
@@ -196,7 +196,7 @@ class Client(
         # A long history is encoded in a thread, so that others are answered in the meantime.
         is_long = isinstance(events, Sized) and len(events) > _SHORT_HISTORY
         item = await in_thread("put", make) if is_long else make()
-        is_put = await self._node.storage.put(item, act=self._node.act(AuditVerb.PUT))
+        is_put = await storage.put(item, act=self._node.act(AuditVerb.PUT))
         if is_put is None:
             self._dispatcher.forget_namespace(namespace)
             raise await namespace_not_found(self._node, namespace)
@@ -230,8 +230,8 @@ class Client(
         """
         check_namespace(namespace)
         check_text("process_id", process_id)
-        await self._node.connected()
-        found = await self._node.storage.mailbox(namespace, process_id)
+        storage = await self._node.connected()
+        found = await storage.mailbox(namespace, process_id)
         if found is None:
             await self._dispatcher.check_namespace(namespace)
             raise process_not_found(namespace, process_id)
@@ -279,8 +279,8 @@ class Client(
         If it does not, `detail` has the text of the error.
         """
         try:
-            await self._node.connected()
-            serving = await self._node.storage.health(self._node.options.lease_age)
+            storage = await self._node.connected()
+            serving = await storage.health(self._node.options.lease_age)
         except ProgressorError as error:
             fault: Fault | None = None if self._node.is_closed else "database"
             lasts = round(self._node.storage.outage.seconds, 1) or None

@@ -216,8 +216,8 @@ class Reader:
 
     async def samples(self, namespaces: Sequence[str], *, within: timedelta) -> list[LoadSample]:
         """Return the load of these namespaces together, a sample for each minute of this time up to now."""
-        await self._node.connected()
-        return await self._node.storage.samples(namespaces, within=within)
+        storage = await self._node.connected()
+        return await storage.samples(namespaces, within=within)
 
     async def failed(
         self,
@@ -236,8 +236,7 @@ class Reader:
         begin, ago = check_since(since)
         if namespace is not None:
             check_namespace(namespace)
-        await self._node.connected()
-        storage = self._node.storage
+        storage = await self._node.connected()
         if namespace is None:
             fitting = await storage.namespaces_fitting(namespaces)
             names = await storage.namespace_names() if fitting is None else fitting
@@ -310,10 +309,10 @@ class Reader:
         check_count("limit", limit, least=1, most=MOST_ITEMS)
         since = None if created_after is None else check_moment("created_after", created_after)
         until = None if created_before is None else check_moment("created_before", created_before)
-        await self._node.connected()
+        storage = await self._node.connected()
         wanted = Wanted(
             namespace=namespace,
-            namespaces=await self._node.storage.namespaces_fitting(namespaces),
+            namespaces=await storage.namespaces_fitting(namespaces),
             status=status,
             metadata=None if metadata is None else json_object(metadata, field="metadata"),
             created_after=since,

@@ -53,8 +53,8 @@ class SystemReader:
 
     async def database(self) -> DatabaseFigures:
         """Return what PostgreSQL counts of the database; raise StorageUnavailable if it does not answer."""
-        await self._node.connected()
-        return await self._node.storage.database_figures()
+        storage = await self._node.connected()
+        return await storage.database_figures()
 
     @property
     def needed_revision(self) -> str:

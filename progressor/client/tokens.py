@@ -54,18 +54,18 @@ class Tokens:
                 f"lifetime must be more than nothing and at most {LONGEST.days} days, or None: no end",
                 field="lifetime",
             )
-        await self._node.connected()
+        storage = await self._node.connected()
         act = self._node.act(AuditVerb.CREATE_TOKEN)
         while True:
             bearer = Bearer.drawn()
-            token = await self._node.storage.create_token(bearer, name, rights, lifetime=lifetime, act=act)
+            token = await storage.create_token(bearer, name, rights, lifetime=lifetime, act=act)
             if token.has_secret(bearer.secret):
                 return NewToken(token, bearer)
 
     async def listed(self) -> Sequence[Token]:
         """Return all tokens, oldest first, ended and revoked ones among them."""
-        await self._node.connected()
-        return await self._node.storage.tokens()
+        storage = await self._node.connected()
+        return await storage.tokens()
 
     async def revoke(self, token_id: str) -> Token:
         """End a token now, and return it; a server may admit it for as long as it keeps what it has read.
@@ -75,8 +75,8 @@ class Tokens:
         check_text("token_id", token_id)
         # A whole token counts as its id. No error repeats the text: it may hold the secret.
         whole = Bearer.read(token_id)
-        await self._node.connected()
-        token = await self._node.storage.revoke_token(
+        storage = await self._node.connected()
+        token = await storage.revoke_token(
             token_id if whole is None else whole.token_id, act=self._node.act(AuditVerb.REVOKE_TOKEN)
         )
         if token is None:
@@ -85,15 +85,15 @@ class Tokens:
 
     async def find(self, token_id: str) -> Token | None:
         """Return a token as it is now; None if there is none."""
-        await self._node.connected()
-        return await self._node.storage.find_token(token_id)
+        storage = await self._node.connected()
+        return await storage.find_token(token_id)
 
     async def note_use(self, token_id: str) -> None:
         """Note that a token is in use; most of the time that writes nothing."""
-        await self._node.connected()
-        await self._node.storage.use_token(token_id)
+        storage = await self._node.connected()
+        await storage.use_token(token_id)
 
     async def exist(self) -> bool:
         """Return whether any token was ever made in this database."""
-        await self._node.connected()
-        return await self._node.storage.tokens_exist()
+        storage = await self._node.connected()
+        return await storage.tokens_exist()

@@ -155,8 +155,8 @@ class Node:
             clock=self.clock,
         )
 
-    async def connected(self) -> None:
-        """Connect, or wait while another caller connects; return once connected.
+    async def connected(self) -> Storage:
+        """Connect, or wait while another caller connects; return the storage once connected.
 
         A failure is raised to all callers that wait; the next call tries again. InvalidRequest on another
         event loop than the first caller's.
@@ -164,6 +164,7 @@ class Node:
         loop = asyncio.get_running_loop()
         if self._loop is not loop or not self.is_connected:
             await self._connected_on(loop)
+        return self.storage
 
     async def _connected_on(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._closed:

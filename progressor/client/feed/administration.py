@@ -24,8 +24,8 @@ class SubscriptionAdmin:
 
     async def subscriptions(self) -> list[KnownSubscription]:
         """Return all durable subscriptions, by name."""
-        await self._node.connected()
-        return await self._node.storage.known_subscriptions()
+        storage = await self._node.connected()
+        return await storage.known_subscriptions()
 
     async def parked(
         self, name: str | None = None, *, after: int = 0, limit: int = _MOST_PARKED
@@ -39,8 +39,8 @@ class SubscriptionAdmin:
             check_text("name", name)
         behind = check_count("after", after, least=0)
         most = check_count("limit", limit, least=1, most=_MOST_PARKED)
-        await self._node.connected()
-        found = await self._node.storage.parked_entries(name, behind=behind, limit=most)
+        storage = await self._node.connected()
+        found = await storage.parked_entries(name, behind=behind, limit=most)
         if name is not None and not found:
             await self._check_known(name)
         return found
@@ -65,8 +65,8 @@ class SubscriptionAdmin:
 
     async def _act_on_parked(self, name: str, number: int | None, verb: AuditVerb) -> int:
         check_text("name", name)
-        await self._node.connected()
-        many = await self._node.storage.act_on_parked(
+        storage = await self._node.connected()
+        many = await storage.act_on_parked(
             name, number, skip=verb is AuditVerb.SKIP_PARKED, act=self._node.act(verb)
         )
         if not many:
@@ -83,9 +83,9 @@ class SubscriptionAdmin:
         Return in how many slices something fails. Raise InvalidRequest if there is no such subscription.
         """
         check_text("name", name)
-        await self._node.connected()
+        storage = await self._node.connected()
         act = self._node.act(AuditVerb.PARK_FAILING)
-        many = await self._node.storage.park_failing(name, act=act)
+        many = await storage.park_failing(name, act=act)
         if not many:
             await self._check_known(name)
         return many
@@ -98,10 +98,10 @@ class SubscriptionAdmin:
         """
         check_text("name", name)
         start: str | datetime = check_start("to", to)
-        await self._node.connected()
-        place = await place_at(self._node.storage, start)
+        storage = await self._node.connected()
+        place = await place_at(storage, start)
         act = self._node.act(AuditVerb.MOVE_SUBSCRIPTION)
-        if not await self._node.storage.move_subscription(name, place, act=act):
+        if not await storage.move_subscription(name, place, act=act):
             await self._check_known(name)
 
     async def remove_subscription(self, name: str) -> None:
@@ -110,9 +110,9 @@ class SubscriptionAdmin:
         Raise InvalidRequest if there is no such subscription.
         """
         check_text("name", name)
-        await self._node.connected()
+        storage = await self._node.connected()
         act = self._node.act(AuditVerb.REMOVE_SUBSCRIPTION)
-        if not await self._node.storage.remove_subscription(name, act=act):
+        if not await storage.remove_subscription(name, act=act):
             await self._check_known(name)
 
     async def _check_known(self, name: str) -> None:

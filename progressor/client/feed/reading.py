@@ -40,9 +40,9 @@ class FeedReading:
         `room` is in bytes of their payloads, but one entry fits always. FeedTruncated if the feed has not
         what comes next; StorageUnavailable once the client is closed.
         """
-        await self._node.connected()
+        storage = await self._node.connected()
         self._looks.look()
-        part = await self._node.storage.read_feed(self._wanted, self._place, limit=limit, room=room)
+        part = await storage.read_feed(self._wanted, self._place, limit=limit, room=room)
         if part.gap is not None:
             raise FeedTruncated(self.position, part.gap)
         self._place, self.has_more = part.place, part.has_more
@@ -75,8 +75,8 @@ class FeedReadings:
         `longest_pause` is in seconds, between two looks without a hint. FeedTruncated if what comes is not
         all there; InvalidRequest or NamespaceNotFound if nothing can ever come from the wanted namespaces.
         """
-        await self._node.connected()
-        storage, events = self._node.storage, EventReader(self._dispatcher)
+        storage = await self._node.connected()
+        events = EventReader(self._dispatcher)
         await events.check_feeds(wanted.namespaces, await storage.fed_namespaces())
         place = await place_at(storage, after)
         return FeedReading(self._node, events, wanted, place, longest_pause=longest_pause)

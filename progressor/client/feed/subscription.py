@@ -136,8 +136,8 @@ class Subscription:
         return self
 
     async def _enter(self) -> None:
-        await self._node.connected()
-        storage, options = self._node.storage, self._options
+        storage = await self._node.connected()
+        options = self._options
         slices = await storage.subscribed(self.name, 1, None)
         known, named = await storage.fed_namespaces(), options.wanted.namespaces
         if slices is not None and named is not None:

@@ -61,9 +61,9 @@ class Transferring:
                 raise InvalidRequest(
                     "process_id names one process: give no filter and no cursor with it", field="process_id"
                 )
-            await self._node.connected()
+            storage = await self._node.connected()
             one = await self._dispatcher.found(namespace, process_id)
-            whole = await self._node.storage.whole([one.life])
+            whole = await storage.whole([one.life])
             if not whole:
                 raise process_not_found(namespace, process_id)
             return ExportPage(whole, None)
@@ -98,11 +98,11 @@ class Transferring:
         if len(names) < len(processes):
             raise InvalidRequest("each process must be there once", field="processes")
         check_count("processes", len(processes), least=0, most=MOST_WHOLE)
-        await self._node.connected()
+        storage = await self._node.connected()
         for namespace in {namespace for namespace, _ in names}:
             await self._dispatcher.check_namespace(namespace)
         acts = [self._node.act(AuditVerb.IMPORT) for _ in processes]
-        outcomes = await self._node.storage.import_processes(processes, acts=acts)
+        outcomes = await storage.import_processes(processes, acts=acts)
         for namespace in {namespace for namespace, _ in names}:
             await self._node.wake_workers(namespace, *KINDS)
         return outcomes
