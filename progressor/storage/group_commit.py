@@ -2,8 +2,9 @@
 
 Rule: no timer. A lone item leaves at once; what arrives while a transaction is in flight leaves with the
 next one. Two flights at most, so that Python prepares one batch while PostgreSQL commits the other.
-A bad item fails alone: a batch that PostgreSQL refuses is run again item by item. What waits to leave is
-bounded in number and in bytes; an item that is withdrawn in time never leaves.
+A bad item fails alone: a batch that PostgreSQL refuses is run again item by item, beside the flights, and
+later items of its processes wait until these are through. What waits to leave is bounded in number and in
+bytes; an item that is withdrawn in time never leaves.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from progressor.supervision import expect, log_failed, watched
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _Batch = list[tuple[Item, asyncio.Future[Result]]]
+_Line = OrderedDict[asyncio.Future[Result], tuple[Item, int]]
 
 MAX_FLIGHTS = 2
 MAX_BATCH = 128
@@ -52,11 +54,19 @@ UNBOUNDED = Room(math.inf, math.inf)
 REQUESTS = Room(20_000, 256 << 20)
 
 
+class _Apart(Generic[Item, Result]):
+    """The items of a process that are run alone, counted, and the later ones that wait for these."""
+
+    def __init__(self) -> None:
+        self.alone = 0
+        self.line: _Line[Result, Item] = OrderedDict()
+
+
 class Batcher(Generic[Item, Result]):
     """The batches of one verb; in a batch no two items have the same `conflict(item)`.
 
-    `size(item)` is about how many bytes an item carries. `run_again` runs one item that an earlier
-    transaction may have committed.
+    `process(item)` is the process that an item locks, by default its conflict; `size(item)` is about how
+    many bytes it carries. `run_again` runs one item that an earlier transaction may have committed.
     """
 
     def __init__(
@@ -66,6 +76,7 @@ class Batcher(Generic[Item, Result]):
         conflict: Callable[[Item], Hashable],
         size: Callable[[Item], int] = lambda _item: 0,
         *,
+        process: Callable[[Item], Hashable] | None = None,
         room: Room = UNBOUNDED,
         run_again: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]] | None = None,
     ) -> None:
@@ -74,16 +85,18 @@ class Batcher(Generic[Item, Result]):
         self._run = run
         self._run_again = run_again or run
         self._conflict = conflict
+        self._process = process or conflict
         self._size = size
         self._room = room
         # The waiting items and their sizes, by the futures of their callers, in a line for each hash of
         # `conflict`: only the first of a line can leave. Two conflicts of one hash only delay each other.
         # Then the number and the bytes of all waiting items.
-        self._lines: OrderedDict[int, OrderedDict[asyncio.Future[Result], tuple[Item, int]]] = OrderedDict()
+        self._lines: OrderedDict[int, _Line[Result, Item]] = OrderedDict()
         self._waiting = self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()
-        # Items of refused batches, each run alone.
+        # Items of refused batches, each run alone; and their processes, by the hash of `process`.
         self._alone: set[asyncio.Task[None]] = set()
+        self._apart: dict[int, _Apart[Item, Result]] = {}
         # The flight that has not chosen its items yet.
         self._planned: asyncio.Task[None] | None = None
         self._stopped = False
@@ -117,35 +130,43 @@ class Batcher(Generic[Item, Result]):
         if self._stopped:
             answer.set_exception(_closed())
             return answer
-        size, conflict = self._size(item), hash(self._conflict(item))
+        size = self._size(item)
         if self._waiting and (
             self._waiting >= self._room.items or self._waiting_bytes + size > self._room.size
         ):
             answer.set_exception(self._overloaded())
             return answer
+        self._waiting += 1
+        self._waiting_bytes += size
+        self._line_up(item, size, answer)
+        self._plan(loop)
+        return answer
+
+    def _line_up(self, item: Item, size: int, answer: asyncio.Future[Result]) -> None:
+        if self._apart and (apart := self._apart.get(hash(self._process(item)))):
+            apart.line[answer] = item, size
+            return
+        conflict = hash(self._conflict(item))
         line = self._lines.get(conflict)
         if line is None:
             line = self._lines[conflict] = OrderedDict()
         line[answer] = item, size
-        self._waiting += 1
-        self._waiting_bytes += size
-        self._plan(loop)
-        return answer
 
     def withdraw(self, item: Item, answer: asyncio.Future[Result]) -> None:
         """Drop an item whose answer nobody awaits; one that has left already goes on."""
         conflict = hash(self._conflict(item))
         line = self._lines.get(conflict)
-        if line is None or answer not in line:
-            return
-        self._take(line, answer)
-        if not line:
-            del self._lines[conflict]
-        answer.cancel()
+        apart = self._apart.get(hash(self._process(item)))
+        if line is not None and answer in line:
+            self._take(line, answer)
+            if not line:
+                del self._lines[conflict]
+            answer.cancel()
+        elif apart is not None and answer in apart.line:
+            self._take(apart.line, answer)
+            answer.cancel()
 
-    def _take(
-        self, line: OrderedDict[asyncio.Future[Result], tuple[Item, int]], answer: asyncio.Future[Result]
-    ) -> tuple[Item, int]:
+    def _take(self, line: _Line[Result, Item], answer: asyncio.Future[Result]) -> tuple[Item, int]:
         item, size = line.pop(answer)
         self._waiting -= 1
         self._waiting_bytes -= size
@@ -167,7 +188,7 @@ class Batcher(Generic[Item, Result]):
             flight.add_done_callback(self._on_landing)
 
     def _go_on(self) -> None:
-        if self._waiting:
+        if self._lines:
             self._plan(asyncio.get_running_loop())
 
     async def _fly(self) -> None:
@@ -231,8 +252,7 @@ class Batcher(Generic[Item, Result]):
                 _fail(answer, error)
         except BatchRefused:
             # One item may be the cause: it must hold up no other.
-            for entry in batch:
-                self._send_alone(entry)
+            self._send_alone(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, one item's fault is not the others'
             if len(batch) == 1:
                 _fail(batch[0][1], error)
@@ -244,11 +264,19 @@ class Batcher(Generic[Item, Result]):
             for (_, answer), result in zip(batch, results, strict=True):
                 _settle(answer, result)
 
-    def _send_alone(self, entry: tuple[Item, asyncio.Future[Result]]) -> None:
-        item, answer = entry
-        lone = asyncio.get_running_loop().create_task(self._once_more(item, answer))
-        self._alone.add(lone)
-        lone.add_done_callback(partial(self._on_arrival, answer))
+    def _send_alone(self, batch: _Batch[Item, Result]) -> None:
+        """Run each of these alone; what waits of their processes waits for them from now on."""
+        loop = asyncio.get_running_loop()
+        for item, answer in batch:
+            process = hash(self._process(item))
+            self._apart.setdefault(process, _Apart()).alone += 1
+            lone = loop.create_task(self._once_more(item, answer))
+            self._alone.add(lone)
+            lone.add_done_callback(partial(self._on_arrival, process, answer))
+        lines, self._lines = self._lines, OrderedDict()
+        for line in lines.values():
+            for answer, (item, size) in line.items():
+                self._line_up(item, size, answer)
 
     async def _once_more(self, item: Item, answer: asyncio.Future[Result]) -> None:
         try:
@@ -258,10 +286,16 @@ class Batcher(Generic[Item, Result]):
         else:
             _settle(answer, result)
 
-    def _came_alone(self, answer: asyncio.Future[Result], lone: asyncio.Task[None]) -> None:
+    def _came_alone(self, process: int, answer: asyncio.Future[Result], lone: asyncio.Task[None]) -> None:
         self._alone.discard(lone)
         if lone.cancelled():
             _fail(answer, _closed())
+        apart = self._apart[process]
+        apart.alone -= 1
+        if not apart.alone:
+            del self._apart[process]
+            for waiting, (item, size) in apart.line.items():
+                self._line_up(item, size, waiting)
         self._go_on()
 
     async def stop(self) -> None:
@@ -270,9 +304,10 @@ class Batcher(Generic[Item, Result]):
         What was committed stays committed.
         """
         self._stopped = True
-        for line in self._lines.values():
+        for line in (*self._lines.values(), *(apart.line for apart in self._apart.values())):
             for answer in line:
                 _fail(answer, _closed())
+            line.clear()
         self._lines.clear()
         self._waiting = self._waiting_bytes = 0
         flights = [*self._flights, *self._alone]
@@ -314,10 +349,10 @@ def batch_requests(
     run: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]],
     *,
     by: Conflict,
-    run_again: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]] | None = None,
+    run_again: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]],
 ) -> Batcher[Request, Result]:
-    """Return a batcher of requests, whose room is bounded."""
-    return Batcher(verb, run, by, _size_of, room=REQUESTS, run_again=run_again)
+    """Return a batcher of requests, whose room is bounded; `run_again` never raises BatchRefused."""
+    return Batcher(verb, run, by, _size_of, process=by_process, room=REQUESTS, run_again=run_again)
 
 
 def batch_steps(

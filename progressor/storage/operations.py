@@ -39,7 +39,8 @@ from progressor.storage.params import (
     task_key_columns,
 )
 from progressor.storage.postgres.pipeline import Hints, Session
-from progressor.storage.postgres.retry import always, one_of, one_or_one_of
+from progressor.storage.postgres.retry import always, as_one, damage, one_item, one_or_one_of
+from progressor.storage.postgres.session_setup import BRIEFLY
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import grouped, is_gone, outcomes_of, prepared_of, standing_of, started_of
 from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
@@ -83,6 +84,9 @@ class Storage(
     An operation that puts tasks into a worker's hands, or takes them out, is repeated for as long as it
     takes: a lost answer must not leave a task running that nobody runs. Any other is repeated for
     `patience`, then it raises StorageUnavailable.
+
+    Requests and steps come in batches: BatchRefused if one item may keep the others waiting. Then each is
+    to be `tried` alone: it may have been committed, and holds no connection while it waits for a lock.
     """
 
     def _patience_for(self, requests: Sequence[Request]) -> float | None:
@@ -90,7 +94,12 @@ class Storage(
         return None if any(each.worker_id is not None for each in requests) else self._patience
 
     async def prepare_init(
-        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
+        self,
+        requests: Sequence[Request],
+        *,
+        hints: Hints | None = None,
+        tried: bool = False,
+        now: datetime | None = None,
     ) -> list[Prepared]:
         """Create processes, each with its init task. One item per process in a batch."""
 
@@ -105,7 +114,9 @@ class Storage(
             left = [place for place in range(len(requests)) if place not in found]
             while left:
                 params = {**request_columns([requests[place] for place in left]), "now": now}
-                results = await session.transact({"prepare_init": params, "one_life": params}, hints)
+                waiting = BRIEFLY if tried else {}
+                statements = {**waiting, "prepare_init": params, "one_life": params}
+                results = await session.transact(statements, hints)
                 for row in results["prepare_init"]:
                     place = left[row["ord"] - 1]
                     found[place] = started_of(requests[place], row)
@@ -125,7 +136,7 @@ class Storage(
             "prepare_init",
             attempt,
             patience=self._patience_for(requests),
-            apart=one_of(len(requests)),
+            apart=as_one if tried else one_item,
             holds=holds,
         )
 
@@ -134,6 +145,7 @@ class Storage(
         requests: Sequence[Request],
         verbs: Sequence[str],
         hints: Hints | None,
+        tried: bool,
         now: datetime | None,
         **more: Any,
     ) -> list[Prepared]:
@@ -142,7 +154,7 @@ class Storage(
             **dict.fromkeys((lock_by_name(len(requests)), *verbs), params),
             **noting_requests(requests, now),
         }
-        return await self._prepared(verbs[0], requests, statements, hints, outcome=verbs[-1])
+        return await self._prepared(verbs[0], requests, statements, hints, tried, outcome=verbs[-1])
 
     async def _prepared(
         self,
@@ -150,31 +162,43 @@ class Storage(
         requests: Sequence[Request],
         statements: Transaction,
         hints: Hints | None,
+        tried: bool,
         *,
         outcome: str,
     ) -> list[Prepared]:
-        patience, apart = self._patience_for(requests), one_or_one_of(len(requests))
+        patience, apart = self._patience_for(requests), damage if tried else one_item
+        whole = {**(BRIEFLY if tried else {}), **statements}
         try:
-            results = await self._transact(verb, statements, patience=patience, apart=apart, hints=hints)
+            results = await self._transact(verb, whole, patience=patience, apart=apart, hints=hints)
         except (Unreadable, BatchRefused) as error:
-            if len(requests) > 1:
+            if len(requests) > 1 or (isinstance(error, BatchRefused) and not tried):
                 raise
             return [await accepted(self._until_done, requests[0], error, self._unread)]
         return [prepared_of(request, row) for request, row in zip(requests, results[outcome], strict=True)]
 
     async def prepare_call(
-        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
+        self,
+        requests: Sequence[Request],
+        *,
+        hints: Hints | None = None,
+        tried: bool = False,
+        now: datetime | None = None,
     ) -> list[Prepared]:
         """Append calls and notifies to mailboxes; its timers are blocked behind them."""
-        return await self._prepare(requests, ("prepare_call",), hints, now)
+        return await self._prepare(requests, ("prepare_call",), hints, tried, now)
 
     async def redo(
-        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
+        self,
+        requests: Sequence[Request],
+        *,
+        hints: Hints | None = None,
+        tried: bool = False,
+        now: datetime | None = None,
     ) -> list[Prepared]:
         """Append ended calls and notifies to mailboxes again, with the values that are stored."""
         params = {**redo_columns(requests), "now": now}
         statements = {**dict.fromkeys(REDO, params), **noting_requests(requests, now)}
-        return await self._prepared("redo", requests, statements, hints, outcome="prepare_call")
+        return await self._prepared("redo", requests, statements, hints, tried, outcome="prepare_call")
 
     def fused_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
@@ -182,27 +206,40 @@ class Storage(
         """Open a transaction that accepts calls, whose handlers run in it, and saves them.
 
         Doubtful if PostgreSQL or the connection failed: preparing the requests finds what was committed.
+        BatchRefused if a lock was waited for in vain.
         """
-        return self._flight(lambda session: FusedFlight(session, CALLS, requests, now))
+        return self._flight(lambda session: FusedFlight(session, CALLS, requests, now), is_batch=True)
 
     def fused_init(
         self, requests: Sequence[Request], *, now: datetime | None = None
     ) -> AbstractAsyncContextManager[FusedFlight]:
         """Open a transaction that accepts starts; as `fused_call`."""
-        return self._flight(lambda session: FusedFlight(session, INITS, requests, now))
+        return self._flight(lambda session: FusedFlight(session, INITS, requests, now), is_batch=True)
 
     async def prepare_repair(
-        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
+        self,
+        requests: Sequence[Request],
+        *,
+        hints: Hints | None = None,
+        tried: bool = False,
+        now: datetime | None = None,
     ) -> list[Prepared]:
         """Begin the repair of broken processes."""
-        return await self._prepare(requests, ("prepare_repair", "prepared"), hints, now)
+        return await self._prepare(requests, ("prepare_repair", "prepared"), hints, tried, now)
 
     async def simple_repair(
-        self, requests: Sequence[Request], *, hints: Hints | None = None, now: datetime | None = None
+        self,
+        requests: Sequence[Request],
+        *,
+        hints: Hints | None = None,
+        tried: bool = False,
+        now: datetime | None = None,
     ) -> list[Prepared]:
         """Put broken processes back to running without a handler; the outcome is a final duplicate."""
         verbs = ("simple_repair", "feed_processes", "prepared")
-        return await self._prepare(requests, verbs, hints, now, kind=FeedLetter.REPAIRED, process_no=None)
+        return await self._prepare(
+            requests, verbs, hints, tried, now, kind=FeedLetter.REPAIRED, process_no=None
+        )
 
     async def save_result(
         self,
@@ -212,14 +249,10 @@ class Storage(
         now: datetime | None = None,
         tried: bool = False,
     ) -> list[Saved | LostLease]:
-        """End steps and hand out their continuations; at most one item per process in a batch.
-
-        `tried`: they were in a batch before, which may have been committed.
-        """
+        """End steps and hand out their continuations; at most one item per process in a batch."""
         attempt = partial(save, steps=steps, hints=hints, now=now, tried=tried)
-        return await self._run(
-            "save_result", attempt, patience=None, apart=one_of(len(steps)), holds=always
-        )
+        apart = as_one if tried else one_item
+        return await self._run("save_result", attempt, patience=None, apart=apart, holds=always)
 
     async def saved_before(self, step: Step) -> Saved | LostLease:
         """Return the outcome of a step whose COMMIT had no answer; LostLease if nothing was committed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -194,7 +195,15 @@ async def test_metadata_counts_in_a_batch(storage: Storage, monkeypatch: pytest.
     batches: list[int] = []
     for verb in ("prepare_init", "save_result"):
         monkeypatch.setattr(storage, verb, _counted(getattr(storage, verb), batches))
-    inits, ends = batch_requests("prepare_init", storage.prepare_init, by=by_process), batch_steps(storage)
+    inits, ends = (
+        batch_requests(
+            "prepare_init",
+            storage.prepare_init,
+            by=by_process,
+            run_again=partial(storage.prepare_init, tried=True),
+        ),
+        batch_steps(storage),
+    )
     heavy = {"name": "x" * 1_000}
     made = [init(f"p{place}", process_metadata=heavy) for place in range(3)]
     steps = [held(each) for each in await asyncio.gather(*map(inits.submit, made))]

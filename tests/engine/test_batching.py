@@ -269,6 +269,60 @@ async def test_one_item_that_is_refused_again_and_again_costs_itself_only(flight
     await batcher.stop()
 
 
+def _process(item: str) -> str:
+    return item[0]
+
+
+async def test_what_comes_to_a_process_of_which_one_goes_alone(flights: Flights) -> None:
+    """It waits for that one, also what waited before; others leave; what is withdrawn never does."""
+    leaving = asyncio.Event()
+
+    async def run(items: Sequence[str]) -> list[str]:
+        flights.batches.append(list(items))
+        await leaving.wait()
+        if "b1" in items:
+            raise BatchRefused
+        return [item.upper() for item in items]
+
+    batcher = Batcher("test", run, lambda item: item, process=_process, run_again=flights._run)
+    first = [batcher.submit("b1")]
+    await turns()
+    other = batcher.submit("a1")
+    await turns()
+    first += [batcher.submit("b2"), batcher.submit("a2")]
+    leaving.set()
+    await turns()
+    gone = batcher.submit("b3")
+    last = batcher.submit("b4")
+    assert await asyncio.gather(other, first.pop()) == ["A1", "A2"]
+    batcher.withdraw("b3", gone)
+    await turns()
+    assert flights.batches == [["b1"], ["a1"], ["b1"], ["a2"]]
+    assert not batcher.is_idle
+    flights.gate.set()
+    assert await asyncio.gather(*first, last) == ["B1", "B2", "B4"]
+    assert flights.batches[4:] == [["b2", "b4"]]
+    assert gone.cancelled()
+    await batcher.idle()
+    await batcher.stop()
+
+
+async def test_stop_tells_who_waits_for_one_that_goes_alone(flights: Flights) -> None:
+    """What waits behind it of its process is told of the stop."""
+
+    async def run(_items: Sequence[str]) -> list[str]:
+        raise BatchRefused
+
+    batcher = Batcher("test", run, lambda item: item, process=_process, run_again=flights._run)
+    answers = [batcher.submit("b1")]
+    await turns()
+    answers.append(batcher.submit("b2"))
+    await turns()
+    await batcher.stop()
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    assert [type(result) for result in results] == [StorageUnavailable] * 2
+
+
 async def test_an_error_that_came_after_the_commit(flights: Flights) -> None:
     """Each item is then run as one that may be saved already; what cannot be read fails alone."""
     flights.gate.set()

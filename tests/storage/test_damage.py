@@ -11,6 +11,7 @@ from progressor import metrics
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.storage.operations import Storage
+from progressor.storage.postgres.sqlstates import BatchRefused
 from tests.support import (
     NS,
     SECOND,
@@ -82,8 +83,11 @@ async def test_a_process(storage: Storage, tables: Tables, of_process: dict[str,
         await start(storage, "bad", set_timer(SECOND, **of_process))
     await start(storage, "p2", set_timer(SECOND))
     for worker_id in (None, WORKER):
+        asked = [request("bad", worker_id=worker_id)]
+        with pytest.raises(BatchRefused, match="chunk"):
+            await storage.prepare_call(asked, now=T0)
         with pytest.raises(StorageUnavailable, match=r"^PostgreSQL cannot read what is stored: .*chunk"):
-            await storage.prepare_call([request("bad", worker_id=worker_id)], now=T0)
+            await storage.prepare_call(asked, tried=True, now=T0)
     assert names(await claim_timers(storage, now=T0 + SECOND)) == ["p1", "p2"]
     assert await claim_timers(storage, now=T0 + SECOND) == []
     assert tables.running("bad") is not None

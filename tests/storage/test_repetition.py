@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import LiteralString
 
 import pytest
@@ -319,7 +320,8 @@ async def test_a_request_that_is_refused_again_and_again(
         "WHEN (NEW.idempotency_key = 'bad') EXECUTE FUNCTION refuse()"
     )
     impatient = Storage(storage._connections, patience=timedelta(seconds=0.1))
-    requests = batch_requests(verb, getattr(impatient, verb), by=by_key)
+    prepare = getattr(impatient, verb)
+    requests = batch_requests(verb, prepare, by=by_key, run_again=partial(prepare, tried=True))
     asked = [
         init(key, key=key, worker_id=None) if verb == "prepare_init" else request("there", key=key)
         for key in ("one", "bad", "two")

@@ -112,7 +112,7 @@ async def test_it_leaves_what_save_result_leaves(
         tables.execute("UPDATE namespaces SET paused = TRUE")
     sent.clear()
     await both_ways(storage, steps, LITE[decision], keeps=keeps)
-    assert sent == {"lock", "saved", full(LITE[decision]), "save_lite"}
+    assert sent == {"lock", "saved", "wait_briefly", full(LITE[decision]), "save_lite"}
     assert left(tables, "p2") == left(tables, "p1")
 
 
@@ -128,7 +128,7 @@ async def test_where_a_call_waits_save_result_does_it(
         await wait(storage, request(process_id), now=NOW)
     sent.clear()
     await both_ways(storage, steps, LITE[decision], keeps=True)
-    assert sent == {"lock", "saved", full(LITE[decision]), "save_lite"}
+    assert sent == {"lock", "saved", "wait_briefly", full(LITE[decision]), "save_lite"}
     assert left(tables, "p2") == left(tables, "p1")
     assert tables.running("p2") is not None
 

@@ -66,13 +66,15 @@ class Flights:
         for slot in slots:
             if slot is not None:
                 slot.take()
-        return await self._carry(requests, slots)
+        return await self._carry(requests, slots, tried=True)
 
     def _slot_for(self, request: Request) -> Pool | None:
         pool = self._pools.get(request.namespace)
         return pool if pool is not None and pool.reserve() else None
 
-    async def _carry(self, requests: Sequence[Request], slots: Sequence[Pool | None]) -> Sequence[Prepared]:
+    async def _carry(
+        self, requests: Sequence[Request], slots: Sequence[Pool | None], *, tried: bool = False
+    ) -> Sequence[Prepared]:
         # Those that find no slot here wait for another worker.
         left = [request for request, slot in zip(requests, slots, strict=True) if slot is None]
         hints, woken = self._wakes_behind(left, "calls")
@@ -83,6 +85,7 @@ class Flights:
                     for request, slot in zip(requests, slots, strict=True)
                 ],
                 hints=hints,
+                tried=tried,
             )
         except BaseException:
             for slot in slots:
@@ -134,17 +137,20 @@ class FusedFlights(Flights):
 class SimpleRepairs(Flights):
     """The flights of simple repairs, which have no handler: they are done when they are accepted."""
 
-    async def fly(self, requests: Sequence[Request]) -> Sequence[Prepared]:
+    async def fly(self, requests: Sequence[Request], *, tried: bool = False) -> Sequence[Prepared]:
         """Repair processes."""
         # A repaired process has its timer back, which may be due.
         hints, woken = self._wakes_behind(requests, "timers")
-        outcomes = await self._prepare([_without_worker(request) for request in requests], hints=hints)
+        outcomes = await self._prepare(
+            [_without_worker(request) for request in requests], hints=hints, tried=tried
+        )
         for request, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, Duplicate):
                 self._wake(request.namespace, "timers", woken)
         return outcomes
 
-    fly_again = fly
+    async def fly_again(self, requests: Sequence[Request]) -> Sequence[Prepared]:
+        return await self.fly(requests, tried=True)
 
 
 class Redos(Flights):
@@ -154,7 +160,8 @@ class Redos(Flights):
         """Prepare requests without slots."""
         return await self._carry(requests, [None] * len(requests))
 
-    fly_again = fly
+    async def fly_again(self, requests: Sequence[Request]) -> Sequence[Prepared]:
+        return await self._carry(requests, [None] * len(requests), tried=True)
 
 
 class Acceptor:

@@ -20,6 +20,7 @@ from progressor.errors import InvalidRequest
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.model import Decision, Task
 from progressor.storage import (
+    BatchRefused,
     Claimed,
     Continue,
     Doubtful,
@@ -43,10 +44,13 @@ Wake = Callable[[str, Kind], None]
 
 
 class Prepare(Protocol):
-    """An operation that persists requests; the hints leave behind its transaction."""
+    """An operation that persists requests; the hints leave behind its transaction.
+
+    `tried`: it was tried before, in a batch.
+    """
 
     def __call__(
-        self, requests: Sequence[Request], /, *, hints: Hints | None = None
+        self, requests: Sequence[Request], /, *, hints: Hints | None = None, tried: bool = False
     ) -> Awaitable[Sequence[Prepared]]: ...
 
 
@@ -66,7 +70,10 @@ class FusedBatch:
     async def fly(
         self, fuse: Fuse, prepare: Prepare, requests: Sequence[Request]
     ) -> Sequence[Fused | Prepared]:
-        """Send the requests, and return the outcome of each; None: nothing was done, prepare it."""
+        """Send the requests, and return the outcome of each; None: nothing was done, prepare it.
+
+        BatchRefused if each is to be prepared alone.
+        """
         results: list[Fused | Prepared] = [None] * len(requests)
         together = 0.0
         for place, request in enumerate(requests):
@@ -81,6 +88,19 @@ class FusedBatch:
                 self._requests[place] = request
         if not self._slots:
             return results
+        try:
+            await self._carry(fuse, prepare, results)
+        except BatchRefused:
+            # Each is prepared alone, and its handler run again, once its first run has ended.
+            for begun in self._begun.values():
+                await begun.given_up()
+                log_again(begun.held.task)
+            raise
+        finally:
+            self._end()
+        return results
+
+    async def _carry(self, fuse: Fuse, prepare: Prepare, results: list[Fused | Prepared]) -> None:
         places, sent = list(self._requests), list(self._requests.values())
         try:
             async with fuse(sent) as flight:
@@ -94,9 +114,6 @@ class FusedBatch:
             for place, accepted in zip(places, await prepare(sent), strict=True):
                 self._find(place, accepted)
                 results[place] = accepted
-        finally:
-            self._end()
-        return results
 
     async def _decisions(self, claimed: Sequence[Claimed]) -> Sequence[Decision | None]:
         """Begin the handlers, and return the decision of each that is done after one turn, else None."""

@@ -41,7 +41,10 @@ def never() -> bool:
 
 
 Apart = Callable[[ErrorRule], bool]
-"""A test of an error: may one item be the cause? After two such errors each item is tried alone."""
+"""A test of an error: may one item be the cause? After two such errors each item is tried alone.
+
+After a lock that was waited for in vain it is so at once: meanwhile the others have waited too.
+"""
 
 
 def as_one(_line: ErrorRule) -> bool:
@@ -49,14 +52,14 @@ def as_one(_line: ErrorRule) -> bool:
     return False
 
 
-def one_of(items: int) -> Apart:
-    """Return the test for a batch of so many items: one of them may be the cause."""
-    return lambda line: items > 1 and line.of_one_item
+def one_item(line: ErrorRule) -> bool:
+    """Return whether one item may be the cause: for batches, of one item too, that others wait for."""
+    return line.of_one_item
 
 
 def one_or_one_of(items: int) -> Apart:
     """Return the test for a batch whose items may fail: an item alone is given up if it is damaged."""
-    return damage if items == 1 else one_of(items)
+    return damage if items == 1 else one_item
 
 
 def damage(line: ErrorRule) -> bool:
@@ -137,7 +140,8 @@ class Retry:
         if (final := lasting(error, role=self._pool.role, goes_on=self._must_go_on)) is not None:
             raise final from None
         gives_up = self._patience is not None and time.monotonic() - self._started >= self._patience
-        self._refusals += self._apart(line)
+        if self._apart(line):
+            self._refusals += 2 if line.is_blocked else 1
         if self._refusals > 1:
             raise BatchRefused(said_by(error)) from None
         # The first failure may be of a connection that an earlier outage ended: that is no outage now.

@@ -34,6 +34,10 @@ BOUNDED_SESSION: Params = {**_BOUNDS, "is_local": False}
 BOUNDED_TRANSACTION: Params = {**_BOUNDS, "is_local": True}
 UNBOUNDED_TRANSACTION: Params = {**_NO_BOUNDS, "is_local": True}
 
+# For what is tried alone, again and again, for as long as another holds its lock: it pauses without a
+# connection, so that all of these together leave most connections to others.
+BRIEFLY: Transaction = {"wait_briefly": {"lock_timeout": "50ms"}}
+
 BEGIN = STATEMENTS["begin"].encode()
 SETTINGS = STATEMENTS["settings"].encode()
 

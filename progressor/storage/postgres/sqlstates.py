@@ -64,6 +64,8 @@ class ErrorRule(NamedTuple):
     """True if the server is well, and perhaps refuses the batch because of one item."""
     is_damage: bool = False
     """True if perhaps a row that is there cannot be read."""
+    is_blocked: bool = False
+    """True if a lock was waited for, as long as a session may: a second wait would tell no more."""
 
 
 TABLE = (
@@ -89,7 +91,9 @@ TABLE = (
     ErrorRule("42704", "a type is not there", ErrorClass.MISSING),
     ErrorRule("53", "too many connections, a full disk, no memory", ErrorClass.PASSING, of_one_item=True),
     ErrorRule("54", "a limit of PostgreSQL", ErrorClass.VALUE),
-    ErrorRule("55", "a lock that was waited for too long", ErrorClass.PASSING, of_one_item=True),
+    ErrorRule(
+        "55", "a lock that was waited for too long", ErrorClass.PASSING, of_one_item=True, is_blocked=True
+    ),
     ErrorRule(
         "57", "a statement that took too long, or was cancelled", ErrorClass.PASSING, of_one_item=True
     ),
@@ -109,9 +113,9 @@ _RACES = ("tasks_idempotency_key", "removed_processes_pkey")
 
 
 class BatchRefused(Exception):
-    """Raised when PostgreSQL refused a batch twice, perhaps because of one item: try each item alone.
+    """Raised when PostgreSQL refused a batch, perhaps because of one item: try each item alone.
 
-    For an item that is alone already it means damage: a row of it cannot be read.
+    For an item that is tried alone already it means damage: a row of it cannot be read.
     """
 
 

@@ -14,7 +14,8 @@ from progressor.outages import Outage
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import Apart, Retry, as_one, lasting, never
-from progressor.storage.postgres.server_identity import outage_of
+from progressor.storage.postgres.server_identity import outage_of, said_by
+from progressor.storage.postgres.sqlstates import BatchRefused, judged
 from progressor.storage.statements import Results, Row, Transaction
 
 T = TypeVar("T")
@@ -78,8 +79,11 @@ class Transactions:
         return await self._run(verb, attempt, patience=patience, holds=holds, apart=apart)
 
     @asynccontextmanager
-    async def _flight(self, made: Callable[[Session], F]) -> AsyncIterator[F]:
-        """Open the transaction of a flight, once; Doubtful if PostgreSQL or the connection failed."""
+    async def _flight(self, made: Callable[[Session], F], *, is_batch: bool = False) -> AsyncIterator[F]:
+        """Open the transaction of a flight, once; Doubtful if PostgreSQL or the connection failed.
+
+        BatchRefused if it is one of a batch and waited for a lock in vain: it was not committed.
+        """
         try:
             async with self._connections.acquire() as session:
                 flight = made(session)
@@ -95,6 +99,8 @@ class Transactions:
             if final is not None:
                 raise final from None
             metrics.STORAGE_REPETITIONS.inc()
+            if is_batch and judged(error).is_blocked:
+                raise BatchRefused(said_by(error)) from None
             raise Doubtful from None
         self.outage.worked()
 

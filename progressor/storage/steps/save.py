@@ -22,6 +22,7 @@ from progressor.storage.params import (
     timeless_columns,
 )
 from progressor.storage.postgres.pipeline import Hints, Session
+from progressor.storage.postgres.session_setup import BRIEFLY
 from progressor.storage.rows import lite_outcomes_of, outcomes_of
 from progressor.storage.statements import Params
 from progressor.storage.values import LostLease, Saved, Step, most_cancelled
@@ -49,7 +50,8 @@ async def save(
         # either committed or not, and the fence keeps a committed step from being saved twice.
         ends = ending(steps, now)
         keys = {**task_key_columns([step.task for step in steps]), "now": now}
-        results = await session.transact({"lock": keys, "saved": keys, **ends}, hints)
+        waiting = BRIEFLY if tried else {}
+        results = await session.transact({**waiting, "lock": keys, "saved": keys, **ends}, hints)
         return outcomes_of(steps, results)
     saving = lite_ending(steps, now)
     if saving is None:
