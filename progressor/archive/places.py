@@ -177,12 +177,19 @@ def _why(error: Exception, url: str) -> str:
     return type(error).__name__ if is_secret else without_secrets(str(error), url)
 
 
+# Characters; a shorter value of a query, such as `1`, stands in many a text.
+_SHORTEST_SECRET = 4
+
+
 def without_secrets(text: str, url: str) -> str:
     """Return a text in which user, password and query of a URL are left out."""
     address, _, query = url.partition("://")[2].partition("?")
     user = address.rpartition("@")[0]
-    for secret in (user, user.partition(":")[2], query):
-        text = text.replace(secret, "…") if secret else text
+    values = [pair.partition("=")[2] for pair in query.split("&")]
+    values = [value for value in values if len(value) >= _SHORTEST_SECRET]
+    for secret in (user, user.partition(":")[2], query, *values):
+        for form in (secret, unquote(secret)):
+            text = text.replace(form, "…") if form else text
     return text
 
 

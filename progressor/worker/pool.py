@@ -207,7 +207,7 @@ class Pool:
             # Nothing was committed: whoever claims the task runs it.
             log_again(step.task)
             return
-        following, due = self._worker.saved_with_claim(step, saved, since=since)
+        following, due = self._worker.saved_with_claim(step, saved, since=since, announces=True)
         self.bells.expect(due)
         await self._run_chain(following, begun.slot)
 

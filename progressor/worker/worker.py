@@ -257,10 +257,13 @@ class Worker:
         left = after(step.process, task, decision, now=saved.now, timers=saved.timers)
         return StepResult(Claimed(saved.continuation, left), due)
 
-    def saved_with_claim(self, step: Step, saved: Saved | LostLease, *, since: float) -> StepResult:
+    def saved_with_claim(
+        self, step: Step, saved: Saved | LostLease, *, since: float, announces: bool = False
+    ) -> StepResult:
         """Reply for a step that was committed with its claim; it was decided at `since`.
 
-        Return an empty StepResult if the lease was lost.
+        `announces` unless hints left behind its transaction. Return an empty StepResult if the lease was
+        lost.
         """
         task = step.task
         if isinstance(saved, LostLease):
@@ -268,7 +271,7 @@ class Worker:
             return StepResult()
         metrics.took(metrics.TASK_COMPLETION, since, task.namespace, step.decision.disposition)
         metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
-        return self._ended(step, saved, announces=False)
+        return self._ended(step, saved, announces=announces)
 
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
         """Note a step that was committed with its request, whose caller has the answer with it.

@@ -29,7 +29,7 @@ from progressor import (
 )
 from progressor.archive import places
 from progressor.archive.archive import Archive
-from progressor.archive.places import ObjectStore, place_at
+from progressor.archive.places import ObjectStore, place_at, without_secrets
 from progressor.archive.records import EventRecord
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
@@ -238,6 +238,14 @@ async def test_no_secret_of_a_url_is_shown_later(monkeypatch: pytest.MonkeyPatch
             await asked
         assert not [each for each in ("secret", "hidden") if each in str(failed.value)]
         assert failed.value.__cause__ is None
+
+
+def test_no_secret_is_shown_as_a_driver_decodes_it() -> None:
+    """In a URL a secret may be written with percent signs, in a text of its driver without."""
+    url = "sftp://user:p%40ss@host/x?key=to%2Fken&retries=3"
+    text = without_secrets("user:p@ss was refused on try 3 with key to/ken, or to%2Fken", url)
+    assert not [secret for secret in ("p@ss", "to/ken", "to%2Fken") if secret in text]
+    assert "try 3" in text
 
 
 @pytest.mark.parametrize("folder", ["namespace", "day"])

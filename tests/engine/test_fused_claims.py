@@ -136,6 +136,15 @@ async def test_a_lost_answer(case: Case, commits: Commits, name: str) -> None:
     assert await case.of_trace() == [("finished", 0)]
 
 
+async def test_a_lost_answer_is_announced(dsn: str, commits: Commits) -> None:
+    """The hint was lost with the connection, so the caller elsewhere gets another."""
+    served = Served(dsn)
+    async with served.engine, Client(dsn, reply_poll_interval=timedelta(minutes=1)) as client:
+        await served.start("p1")
+        commits.lost = 1
+        assert await client.call(NS, "p1", "add", timeout=20) == 1
+
+
 async def test_a_lost_answer_before_a_continuation(case: Case, commits: Commits) -> None:
     """What follows the step, which is in the hands of this worker, is run."""
     case.served.act = lambda process: process.set_timer(after=timedelta(0)) if not fired.is_set() else None

@@ -4,9 +4,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from progressor import Client, Engine, Namespace, Process
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.model import Reply, TaskStatus
@@ -67,6 +69,27 @@ async def test_an_answer_reaches_all_who_wait_for_the_task(make: Make) -> None:
     assert await other == ANSWER
     assert announced == []
     assert is_empty(replies)
+
+
+async def test_a_call_whose_answer_cannot_be_read(dsn: str, tables: Tables) -> None:
+    """Its caller hears that the task has ended, not that there was no reply in time."""
+    large = Namespace(NS)
+
+    @large.init
+    async def begin(process: Process[Any]) -> None: ...
+
+    @large.call
+    async def answer(process: Process[Any]) -> str:
+        return os.urandom(5_000).hex()
+
+    async with Engine(dsn, [large]) as engine, Client(dsn) as client:
+        await engine.client.start(NS, "p")
+        with tables.damaged("tasks"):
+            receipt = await client.submit_call(NS, "p", "answer")
+            ended = "SELECT task_id FROM tasks WHERE status = 'finished' AND task_id = %s"
+            await eventually(lambda: tables.execute(ended, receipt.task_id), "it has ended")
+        with pytest.raises(StorageUnavailable, match=r"^PostgreSQL cannot read the answer: .*chunk"):
+            await client.answer(receipt)
 
 
 async def test_an_answer_that_cannot_be_read(make: Make, storage: Storage, tables: Tables) -> None:

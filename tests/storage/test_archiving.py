@@ -183,6 +183,27 @@ async def test_a_large_process_in_pieces(
     assert archived(archive) == (numbers, [1, 2, 3, 4])
 
 
+async def test_a_part_is_bounded_in_bytes(
+    storage: Storage, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its pieces have together: it is in memory several times while it is written."""
+    monkeypatch.setattr(sweeps, "_HELD", 1)
+    monkeypatch.setattr(archiving, "_BYTES", 100)
+    for number in range(6):
+        await old(storage, f"old-{number}", calls=2)
+    await storage.set_retention(NS, KEPT, now=LATER)
+    batches: list[Batch] = []
+
+    async def keep(batch: Batch) -> None:
+        batches.append(batch)
+
+    now = LATER
+    while (swept := await storage.sweep_archived(keep, rate=1_000_000, now=now)) and not swept.is_over:
+        now += timedelta(seconds=1)
+    # Those of one process have a hundred bytes.
+    assert [len(batch.records) for batch in batches] == [4] * 6
+
+
 async def test_where_all_are_old_no_more_are_read_than_can_be_locked(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from progressor.errors import ProgressorError, SchemaMismatch
+from progressor.errors import ProgressorError, SchemaMismatch, StorageUnavailable
+from progressor.handlers.running.step_task import StepTask
 from progressor.inputs import HistoryRange
 from progressor.model import Event, Life
 from progressor.storage.operations import Storage
-from progressor.storage.queries import reads as queries, traces
+from progressor.storage.queries import connections, reads as queries, traces
 from progressor.storage.queries.criteria import TaskRow, TraceRange, Wanted
 from progressor.storage.queries.reads import Reads, task_statement
 from tests.support import NS, SECOND, Tables, hold, request, resume, save, start
@@ -127,6 +129,28 @@ async def test_a_missing_table(
     said = "".join(traceback.format_exception(caught.value))
     assert "[SQL" not in said
     assert SECRET not in said
+
+
+async def test_a_wait_for_a_connection_is_no_stop(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that reads a history while all connections are in use is told so, and goes on."""
+    monkeypatch.setattr(connections, "_MOST_CONNECTIONS", 1)
+    reads = Reads(dsn, patience=timedelta(seconds=0.1))
+    async with reads._connections.reading():
+
+        async def step() -> None:
+            with pytest.raises(StorageUnavailable, match="all connections for reads are in use"):
+                await reads.process("ns", "p")
+
+        task = StepTask(step())
+        await task
+        assert not task.is_stopped
+        leaving = asyncio.create_task(reads.process("ns", "p"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+    # Neither has kept the place.
+    assert await reads.process("ns", "p") is None
+    await reads.close()
 
 
 async def test_a_read_that_ends_after_the_close_leaves_no_connection_open(dsn: str) -> None:

@@ -211,6 +211,27 @@ async def test_a_call_that_a_handler_left_behind_cancels_no_other_step(make_task
     left[0].close()
 
 
+async def test_a_call_in_a_task_that_outlives_its_step(make_task: Any) -> None:
+    """A handler began a task of its own, in which the deadline of a call holds when the step is over."""
+    over = asyncio.Event()
+    lending: Any = None
+
+    async def calls() -> None:
+        await over.wait()
+        with Deadline(Deadlines(SHORT)):
+            await asyncio.Event().wait()
+
+    async def chain() -> asyncio.Task[None]:
+        with RunningStep(lending, make_task()):
+            return asyncio.create_task(calls())
+
+    calling = await StepTask(chain())
+    over.set()
+    await asyncio.wait({calling}, timeout=10)
+    assert calling.done()
+    assert isinstance(calling.exception(), TimeoutError)
+
+
 # Handlers that do not end when their time is over
 
 

@@ -199,10 +199,12 @@ class Dispatcher:
         wire = self._wires[request.namespace]
         return response_of(request.process_id, ref, answer, wire, read)
 
-    async def _no_reply(self, task: TaskRef, process_id: str, error: Exception) -> ReplyTimeout:
+    async def _no_reply(self, task: TaskRef, process_id: str, error: Exception) -> Exception:
         key = given_key(task.idempotency_key)
         if isinstance(error, TimeoutError):
             return await self.no_reply(task, process_id, key=key)
+        if not self._node.is_closed:
+            return error  # its answer is there and cannot be read
         # The client was closed meanwhile: it cannot ask why.
         return ReplyTimeout(task.namespace, process_id, idempotency_key=key, task_id=task.task_id)
 

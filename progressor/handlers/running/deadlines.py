@@ -139,11 +139,11 @@ class Deadline:
                 about = fields_of(self.of)
                 log.warning("handler goes on after its time, cancelled again until it ends", extra=about)
             self._again = self.loop.call_later(_AGAIN, watched("deadlines", self._cancel))
-        if self._calling is not None and self._calling.ended:
-            # A handler left its call behind: the task may run another step by now.
-            return
         # The task is suspended inside the scope, so the cancellation arrives there, never after it.
         if isinstance(self.task, StepTask):
+            if self._calling is not None and self._calling.ended:
+                # A handler left its call behind in the task of its worker, which may run another step now.
+                return
             # Its own method would look for the step whose code calls it, and there is none.
             asyncio.Task.cancel(self.task)
         else:

@@ -29,8 +29,9 @@ from progressor.storage.statements import Params, Row
 
 Archived = TaskRecord | EventRecord
 
-# One part of an archive, at most, and a look more.
-_ROWS, _LOOKS = 20_000, 40
+# One part of an archive, at most, and a look more: it is in memory several times while it is written and
+# read back.
+_ROWS, _BYTES, _LOOKS = 20_000, 16 << 20, 40
 
 
 class Batch(NamedTuple):
@@ -60,6 +61,12 @@ class _Piece(NamedTuple):
     found: OldRows
     tasks: list[int]
     records: list[Archived]
+    size: int
+    """Bytes of their values."""
+
+
+def _size_of(row: Row) -> int:
+    return sum(len(value) for value in row.values() if isinstance(value, bytes | str))
 
 
 class Archiving(Retentions):
@@ -102,10 +109,12 @@ class Archiving(Retentions):
     async def _pieces(self, claim: _Claim) -> list[_Piece]:
         """Read what is old of the next processes, and lock nothing."""
         pieces: list[_Piece] = []
-        walk, looks = claim.walk, None
-        while len(pieces) < _LOOKS and sum(len(piece.records) for piece in pieces) < _ROWS:
+        walk, looks, rows, size = claim.walk, None, 0, 0
+        while len(pieces) < _LOOKS and rows < _ROWS and size < _BYTES:
             piece = await self._piece(walk, claim.bounds, looks)
             pieces.append(piece)
+            rows += len(piece.records)
+            size += piece.size
             # The next events of one process are read once these are gone.
             if piece.found.is_last or piece.found.stop.behind is not None:
                 break
@@ -116,13 +125,14 @@ class Archiving(Retentions):
         async def attempt(session: Session, _again: bool) -> _Piece:
             found = await look(session, walk, bounds, looks=looks)
             if not found.old:
-                return _Piece(found, [], [])
+                return _Piece(found, [], [], 0)
             reads = {"read_tasks": {**bounds, **found.old_tasks()}, "read_events": found.old_events()}
             rows = await session.transact(reads)
             its = {"namespace": walk.namespace}
             tasks = [TaskRecord(**its, **row) for row in rows["read_tasks"]]
             events = [EventRecord(**its, **row) for row in rows["read_events"]]
-            return _Piece(found, [task.task_id for task in tasks], [*tasks, *events])
+            size = sum(map(_size_of, (*rows["read_tasks"], *rows["read_events"])))
+            return _Piece(found, [task.task_id for task in tasks], [*tasks, *events], size)
 
         return await self._run("sweep", attempt, patience=self._patience)
 

@@ -92,11 +92,19 @@ class ReadConnections(ConnectionPool[_Reader]):
             _DRIVER.reset(token)
 
     async def _place(self) -> None:
+        if not self._places.locked():
+            await super()._place()
+            return
+        # Not `asyncio.timeout`, which cancels: a step's task takes a cancellation for a stop.
+        place = asyncio.ensure_future(self._places.acquire())
         try:
-            async with asyncio.timeout(self._patience):
-                await super()._place()
-        except TimeoutError:
-            raise psycopg.OperationalError("all connections for reads are in use") from None
+            await asyncio.wait((place,), timeout=self._patience)
+        except BaseException:
+            if not place.cancel():
+                self._places.release()
+            raise
+        if place.cancel():
+            raise psycopg.OperationalError("all connections for reads are in use")
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
