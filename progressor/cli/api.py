@@ -14,16 +14,10 @@ import typer
 from progressor.app.app import App
 from progressor.cli import apps
 from progressor.cli.options import (
+    ADMITTING,
+    RUNNING,
     SERVING,
-    AllowedHosts,
-    Concurrency,
     Embedded,
-    InsecureNoAuth,
-    MaxAge,
-    MaxSteps,
-    Processes,
-    WithScanner,
-    WithZombieCollector,
     given_on_command_line,
     refuse_to_guess,
     with_settings,
@@ -49,11 +43,11 @@ from progressor.deployment.settings import Settings
 if TYPE_CHECKING:
     from progressor.http.server.serve import ApiServer
 
-# The options of the command that are about handlers, by the names of their settings.
-_OF_HANDLERS = ("concurrency", "scanner", "zombie_collector", "max_steps", "max_age")
+# The options of the command that are about handlers alone, by the names of their settings.
+_OF_HANDLERS = [name for name in RUNNING if name != "processes"]
 
 
-@with_settings(SERVING)
+@with_settings({**ADMITTING, **RUNNING, **SERVING})
 def api(
     app: Annotated[
         str | None,
@@ -75,8 +69,6 @@ def api(
     ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8080,
-    http_insecure_no_auth: InsecureNoAuth = None,  # noqa: ARG001 - a setting
-    http_allowed_hosts: AllowedHosts = None,  # noqa: ARG001 - a setting
     http_require_idempotency_key: Annotated[  # noqa: ARG001 - a setting
         bool | None,
         typer.Option(
@@ -85,12 +77,6 @@ def api(
             help="Reject calls, notices, repairs and timer changes without an idempotency key.",
         ),
     ] = None,
-    processes: Processes = None,  # noqa: ARG001 - a setting
-    concurrency: Concurrency = None,  # noqa: ARG001 - a setting
-    scanner: WithScanner = None,  # noqa: ARG001 - a setting
-    zombie_collector: WithZombieCollector = None,  # noqa: ARG001 - a setting
-    max_steps: MaxSteps = None,  # noqa: ARG001 - a setting
-    max_age: MaxAge = None,  # noqa: ARG001 - a setting
     embedded: Embedded = False,
     settings: Settings,
 ) -> None:

@@ -221,6 +221,20 @@ SERVING: Mapping[str, Any] = {
     "metrics_port": MetricsPort,
     "metrics_host": MetricsHost,
 }
+RUNNING: Mapping[str, Any] = {
+    "processes": Processes,
+    "concurrency": Concurrency,
+    "scanner": WithScanner,
+    "zombie_collector": WithZombieCollector,
+    "max_steps": MaxSteps,
+    "max_age": MaxAge,
+}
+"""The options of commands that run handlers."""
+ADMITTING: Mapping[str, Any] = {
+    "http_insecure_no_auth": InsecureNoAuth,
+    "http_allowed_hosts": AllowedHosts,
+}
+"""The options of commands that serve callers over HTTP."""
 
 
 def with_settings(shared: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -12,15 +12,10 @@ import typer
 from progressor.app.app import App
 from progressor.cli import apps
 from progressor.cli.options import (
+    RUNNING,
     SERVING,
     AppName,
-    Concurrency,
     Embedded,
-    MaxAge,
-    MaxSteps,
-    Processes,
-    WithScanner,
-    WithZombieCollector,
     refuse_to_guess,
     with_settings,
 )
@@ -122,16 +117,10 @@ def _console_of(running: OverEngine | Engine) -> Mapping[str, object]:
     return {"console": running.server.url} if isinstance(running, OverEngine) else {}
 
 
-@with_settings(SERVING)
+@with_settings({**RUNNING, **SERVING})
 def worker(
     app: AppName,
     *,
-    processes: Processes = None,  # noqa: ARG001 - a setting
-    concurrency: Concurrency = None,  # noqa: ARG001 - a setting
-    scanner: WithScanner = None,  # noqa: ARG001 - a setting
-    zombie_collector: WithZombieCollector = None,  # noqa: ARG001 - a setting
-    max_steps: MaxSteps = None,  # noqa: ARG001 - a setting
-    max_age: MaxAge = None,  # noqa: ARG001 - a setting
     embedded: Embedded = False,
     settings: Settings,
 ) -> None:

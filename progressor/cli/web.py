@@ -10,10 +10,9 @@ import typer
 
 from progressor.cli import apps
 from progressor.cli.options import (
+    ADMITTING,
     SERVING,
-    AllowedHosts,
     Embedded,
-    InsecureNoAuth,
     refuse_to_guess,
     with_settings,
 )
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from progressor.http.server.serve import ApiServer
 
 
-@with_settings(SERVING)
+@with_settings({**ADMITTING, **SERVING})
 def web(
     app: Annotated[
         str | None,
@@ -41,8 +40,6 @@ def web(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Show everything, and leave out all that changes something.")
     ] = False,
-    http_insecure_no_auth: InsecureNoAuth = None,  # noqa: ARG001 - a setting
-    http_allowed_hosts: AllowedHosts = None,  # noqa: ARG001 - a setting
     embedded: Embedded = False,
     settings: Settings,
 ) -> None:

@@ -19,7 +19,6 @@ from progressor import Client, errors, metrics
 from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.settings import Settings
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.operation import Operation
 from progressor.http.wire.problems import OF_HTTP, TABLE
 from progressor.storage.doctor.checks import CHECKS
@@ -28,6 +27,7 @@ from tests.deploy.manifests import rules
 from tests.docs import architecture, state_machine
 from tests.docs.pages import ROOT, read
 from tests.docs.state_machine import table
+from tests.open_access import OpenAccess
 
 _UNITS: dict[Any, str] = {timedelta: "seconds", int: "count", bool: "true or false", Path: "path"}
 

@@ -13,10 +13,10 @@ import pytest
 
 from progressor import Client
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.serve import ApiServer
 from tests.docs.pages import ROOT, blocks
 from tests.docs.test_code import _execute_all, _served
+from tests.open_access import OpenAccess
 
 _PAGE = ROOT / "docs/how-to/http.md"
 

@@ -33,10 +33,10 @@ from progressor.archive.places import ObjectStore, place_at, without_secrets
 from progressor.archive.records import EventRecord
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.services.retention_sweeper import RetentionSweeper
 from tests.acceptance.support import until
 from tests.engine.meters import meters
+from tests.open_access import OpenAccess
 from tests.support import NS
 
 DAY = timedelta(days=1)

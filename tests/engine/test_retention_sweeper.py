@@ -23,9 +23,9 @@ from progressor import (
 )
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from tests.acceptance.support import until
 from tests.engine.meters import meters
+from tests.open_access import OpenAccess
 from tests.support import NS, age, check_invariants
 
 DAY = timedelta(days=1)

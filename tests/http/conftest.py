@@ -13,9 +13,10 @@ import pytest
 
 from progressor import Client, Engine, Namespace
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import Access, OpenAccess
+from progressor.http.server.auth.scopes import Access
 from progressor.http.server.options import HttpOptions
 from tests.http import shop
+from tests.open_access import OpenAccess
 from tests.support import check_invariants
 
 Serve = Callable[..., Awaitable[httpx.AsyncClient]]

@@ -21,7 +21,7 @@ from progressor.handlers.codec import decode
 from progressor.http.server import bodies, request_body
 from progressor.http.server.api_request import ApiRequest
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
+from tests.open_access import OpenAccess
 
 # What looks like the end of a string, like white space, or like what stands for an escape meanwhile.
 _TEXTS = st.text(st.sampled_from('ab"\\ \t\r\n/\0\1\x7fü€😀{}[],:'), max_size=12)

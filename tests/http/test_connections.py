@@ -14,12 +14,12 @@ import pytest
 from progressor import Client, Engine
 from progressor.http.server import connections
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.serve import ApiServer
 from progressor.loggers import message_of
 from tests.acceptance.support import Gate
 from tests.http import shop
+from tests.open_access import OpenAccess
 from tests.support import eventually
 
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: x\r\n"

@@ -32,11 +32,12 @@ from progressor import (
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
-from progressor.http.server.auth.scopes import Access, OpenAccess
+from progressor.http.server.auth.scopes import Access
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.routers import feed, streams
 from progressor.http.server.serve import ApiServer
 from progressor.storage.feed import reading
+from tests.open_access import OpenAccess
 from tests.support import eventually
 
 SHOP, BANK, QUIET = "feed.shop", "feed.bank", "feed.quiet"

@@ -16,7 +16,6 @@ from progressor import Client, Cron, Event, Mailbox, Namespace, Process, errors
 from progressor.http import HttpClient
 from progressor.http.client.decode import error_of
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.problems import problem_of
 from progressor.http.wire.problems import TABLE
 from progressor.inputs import HistoryRange
@@ -26,6 +25,7 @@ from tests.acceptance.support import Gate
 from tests.http import shop
 from tests.http.conftest import Serve, opened
 from tests.http.shop import NS
+from tests.open_access import OpenAccess
 
 ERRORS = [
     errors.ProgressorError("anything"),

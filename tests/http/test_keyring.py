@@ -12,8 +12,8 @@ from progressor import Client, Engine, HandlerFailed, KeyMissing, Namespace, Pro
 from progressor.codecs import Keyring
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from tests.http.conftest import asking
+from tests.open_access import OpenAccess
 
 K1, K2 = bytes(range(32)), bytes(range(32, 64))
 ONE, TWO = Keyring("k1", {"k1": K1}), Keyring("k2", {"k2": K2})

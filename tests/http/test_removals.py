@@ -20,7 +20,7 @@ from progressor import (
 from progressor.client.results import Removal
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
+from tests.open_access import OpenAccess
 from tests.support import NS, Tables, check_invariants
 
 MINE = {"customer": 17}

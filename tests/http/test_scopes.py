@@ -16,12 +16,12 @@ from progressor import Client, Engine, HandlerFailed, Namespace, Process, Proces
 from progressor.archive.records import MessageRecord, write_line
 from progressor.http.server.app import make_app
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.operation import Operation
 from progressor.http.wire.headers import LINES
 from progressor.http.wire.paths import segment_of
 from progressor.rights import Scope
 from tests.http.conftest import asking
+from tests.open_access import OpenAccess
 from tests.transfers import made as made_whole
 
 _PROCESS = "/v1/namespaces/{namespace}/processes/{process_id}"

@@ -17,12 +17,12 @@ from progressor.client.results import Health
 from progressor.http import HttpClient
 from progressor.http.server import request_body
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.options import HttpOptions
 from progressor.http.server.serve import ApiServer
 from progressor.loggers import message_of
 from tests.acceptance.support import Gate
 from tests.http import shop
+from tests.open_access import OpenAccess
 from tests.support import eventually
 
 ORDER = "/v1/namespaces/shop.order/processes/o1"

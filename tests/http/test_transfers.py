@@ -15,7 +15,7 @@ from progressor.archive.pages import ImportOutcome
 from progressor.archive.records import write_line
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
+from tests.open_access import OpenAccess
 from tests.support import NS, check_invariants
 from tests.transfers import made, outline
 

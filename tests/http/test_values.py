@@ -16,9 +16,9 @@ from progressor import Client, Engine, Event, Intent, Namespace, Process, Task
 from progressor.client.results import TraceEntry
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from tests.bad_input.draws import exact
 from tests.http.conftest import asking
+from tests.open_access import OpenAccess
 
 JSON, RAW = "values.json", "values.raw"
 

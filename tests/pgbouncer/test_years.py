@@ -11,11 +11,11 @@ import pytest
 
 from progressor import Engine, Retention, acting
 from progressor.archive.pages import ImportOutcome
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.web.app import make_console
 from tests.acceptance.conftest import MODES
 from tests.acceptance.support import until
 from tests.engine.meters import meters
+from tests.open_access import OpenAccess
 from tests.pgbouncer.conftest import PgBouncer
 from tests.support import NS, check_invariants
 from tests.transfers import made, outline

@@ -26,8 +26,8 @@ from progressor import Client, Cron, Engine, Namespace, Process, Reject
 from progressor.errors import ProgressorError
 from progressor.http import HttpClient
 from progressor.http.server.app import make_app
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.serve import ApiServer
+from tests.open_access import OpenAccess
 
 NS, OTHER = "spanned.order", "spanned.ledger"
 SECRET = "hunter2"

@@ -22,10 +22,10 @@ from progressor import (
 )
 from progressor.acts import acting
 from progressor.http.server.auth.authenticator import AccessOptions, Authenticator
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.web.app import make_console
 from tests.acceptance.support import until
 from tests.conftest import Databases
+from tests.open_access import OpenAccess
 from tests.support import check_invariants
 from tests.web.operators import Operator
 from tests.web.orders import HIDDEN, IDLE, SEEN, made, scheduled

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 from progressor import Client, Engine
 from progressor.codecs import Keyring
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.web.app import make_console
 from tests.http import shop
 from tests.http.test_keyring import K1, K2, NS, vault
+from tests.open_access import OpenAccess
 from tests.web.conftest import World
 from tests.web.crawling import check_page, crawl
 

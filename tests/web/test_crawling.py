@@ -12,10 +12,10 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from progressor import Client
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.loggers import message_of
 from progressor.web import EVERYTHING, Principal, console
 from progressor.web.app import make_console
+from tests.open_access import OpenAccess
 from tests.web.conftest import World
 from tests.web.crawling import check_headers, check_page, crawl
 from tests.web.orders import HIDDEN, SEEN, scheduled

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from progressor.client.failure_groups import FailureGroup
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.web.app import make_console
 from progressor.web.preferences import MOST_MUTED, MUTED, BrowserPreferences, mark_of
+from tests.open_access import OpenAccess
 from tests.web.conftest import World
 from tests.web.reading import Browser, Form, Page
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from progressor import Client
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.web.app import make_console
 from progressor.web.page import ConsolePage
+from tests.open_access import OpenAccess
 from tests.web.conftest import World
 from tests.web.crawling import check_page
 from tests.web.orders import SEEN

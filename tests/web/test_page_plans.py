@@ -17,12 +17,12 @@ import pytest
 from sqlalchemy.event import listen
 
 from progressor import Client
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.web import EVERYTHING, Principal, Rights, console
 from progressor.web.app import make_console
 from progressor.web.page import ConsolePage
 from progressor.web.pages.process import PATH
 from tests.conftest import Databases
+from tests.open_access import OpenAccess
 from tests.storage.test_plans import break_some, fill, fill_one, scans
 from tests.storage.test_searches import read
 from tests.support import NS, Tables

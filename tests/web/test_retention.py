@@ -11,11 +11,11 @@ import pytest
 
 from progressor import ArchiveUnavailable, Retention
 from progressor.client.reader import Reader
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.monitoring import KnownRetention
 from progressor.web.app import make_console
 from progressor.web.typed import typed_time
 from tests.acceptance.support import until
+from tests.open_access import OpenAccess
 from tests.web.conftest import World
 from tests.web.operators import Operator
 from tests.web.orders import SEEN

@@ -12,10 +12,10 @@ import pytest
 from psycopg import sql
 
 from progressor import Client
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.rights import Scope
 from progressor.web.app import make_console
 from progressor.web.page import ConsolePage
+from tests.open_access import OpenAccess
 from tests.web.conftest import MARK, World
 from tests.web.crawling import check_page, crawl
 from tests.web.orders import HIDDEN, SEEN

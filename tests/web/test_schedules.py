@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from progressor.errors import InvalidRequest
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.schedules import SCHEDULES, Span
 from progressor.web.app import make_console
 from progressor.web.typed import moment_of
 from tests.acceptance.support import until
+from tests.open_access import OpenAccess
 from tests.web.conftest import MARK, World
 from tests.web.operators import Operator
 from tests.web.orders import HIDDEN, SEEN

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.web.app import make_console
+from tests.open_access import OpenAccess
 from tests.web.conftest import World
 from tests.web.crawling import check_page
 from tests.web.operators import Operator

@@ -13,13 +13,13 @@ from psycopg.conninfo import make_conninfo
 
 from progressor import Client
 from progressor.errors import InvalidRequest
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.monitoring import DatabaseFigures, SlotFigures, StandbyFigures
 from progressor.storage import schema_check
 from progressor.storage.doctor.advice import ADVICE, advice_on
 from progressor.storage.doctor.checks import CHECKS
 from progressor.web.app import make_console
 from progressor.web.pages import system
+from tests.open_access import OpenAccess
 from tests.web.conftest import World
 from tests.web.orders import SEEN
 from tests.web.test_rights import everything

@@ -12,9 +12,9 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
 
 from progressor import Client
-from progressor.http.server.auth.scopes import OpenAccess
 from progressor.http.server.serve import ApiServer
 from progressor.web.app import make_console
+from tests.open_access import OpenAccess
 from tests.web.conftest import World
 
 VARIABLE = "PROGRESSOR_TEST_CHROMIUM"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import UNAUTHORIZED
-from progressor.rights import EVERYTHING, Rights, Scope
+from progressor.rights import Rights, Scope
 
 REALM = 'Bearer realm="progressor"'
 
@@ -36,7 +36,6 @@ class Principal(NamedTuple):
         return scope in self.rights.scopes and self.rights.sees(namespace)
 
 
-ANYBODY = Principal("anybody", EVERYTHING)
 NOBODY = Principal("nobody", Rights(frozenset(), ()))
 """The caller of a request before it is admitted, and of a public one."""
 

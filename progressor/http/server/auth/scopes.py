@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from starlette.requests import Request
 
-from progressor.http.server.auth.principals import ANYBODY, REALM, Principal
+from progressor.http.server.auth.principals import REALM, Principal
 from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.problems import FORBIDDEN
@@ -54,16 +54,3 @@ def require(caller: Principal, scope: Scope, namespace: str | None) -> None:
 def seen_by(caller: Principal) -> tuple[str, ...] | None:
     """Return the patterns of the namespaces that are listed for this caller; None: all."""
     return None if "*" in caller.namespaces else caller.namespaces
-
-
-class OpenAccess:
-    """Access for tests: everybody may do everything, from anywhere."""
-
-    async def begin(self, host: str) -> None:
-        """Refuse nothing."""
-
-    async def close(self) -> None:
-        """Close nothing: nothing was opened."""
-
-    async def admit(self, request: Request) -> Admission:  # noqa: ARG002 - the protocol's signature
-        return Admission(ANYBODY)
