@@ -238,22 +238,28 @@ def as_begun(stored: bytes | None) -> bytes | None:
 
 @lru_cache(maxsize=1024)
 def occurrence_of(stored: bytes) -> Occurrence:
-    """Return an occurrence from its stored form; InvalidRequest if this release does not know its rule."""
-    given = from_json(stored)
-    return Occurrence(
-        Recurrence(
-            rule_of(given["every"]),
-            given["drift"],
-            given["catch_up"],
-            _duration(given["within"]),
-            _duration(given["jitter"]),
-            None if given["between"] is None else window_of(given["between"]),
-        ),
-        datetime.fromisoformat(given["nominal"]),
-        given["passed"],
-        given["caught_up"],
-        given["begun"],
-    )
+    """Return an occurrence from its stored form; InvalidRequest if this release cannot read that."""
+    try:
+        given = from_json(stored)
+        return Occurrence(
+            Recurrence(
+                rule_of(given["every"]),
+                given["drift"],
+                given["catch_up"],
+                _duration(given["within"]),
+                _duration(given["jitter"]),
+                None if given["between"] is None else window_of(given["between"]),
+            ),
+            datetime.fromisoformat(given["nominal"]),
+            given["passed"],
+            given["caught_up"],
+            # The first releases with recurring timers did not note it.
+            given.get("begun", False),
+        )
+    except InvalidRequest:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidRequest(f"a recurring timer is stored in a form of another release: {error!r}") from None
 
 
 def spread(

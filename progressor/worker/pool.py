@@ -358,10 +358,10 @@ class Pool:
             return await self._fused.claim(kind, slots, room)
         found = await self._claims.search(kind, slots.left, room)
         more = len(found) == slots.left or sum(held.size for held in found) >= room
-        self._fused.note(kind, found)
         for held in found:
             slots.take()
             self.run(held)
+        self._fused.note(kind, found)
         return more
 
     def _room(self) -> int:

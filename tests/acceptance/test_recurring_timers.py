@@ -26,6 +26,7 @@ from progressor import (
 from progressor.inputs import MAX_TIMERS
 from tests.acceptance.conftest import MakeClient, MakeEngine, Options
 from tests.acceptance.support import NS, until, until_events
+from tests.support import Tables
 
 TICK = timedelta(milliseconds=40)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -98,6 +99,28 @@ async def test_it_comes_again(serve: MakeClient) -> None:
     assert (await client.get(NS, "p")).timers == {}
     trace = [entry for entry in await client.trace(NS, "p") if entry.task_type == "timeout"]
     assert [entry.status for entry in trace if entry.status != "cancelled"] == ["finished"] * count
+
+
+async def test_a_timer_that_another_release_has_stored(serve: MakeClient, tables: Tables) -> None:
+    """The first releases did not note whether it has begun. One that cannot be read holds up no other."""
+    client = await serve(clock())
+    for name in ("old", "odd", "p"):
+        await client.start(NS, name)
+        await client.call(NS, name, "tick_every", 3_600_000)
+    of = "process_no = (SELECT process_no FROM processes WHERE process_id = %s)"
+    cut = """convert_to(replace(convert_from(args, 'UTF8'), ',"begun":false', ''), 'UTF8')"""
+    with tables.connection.transaction():
+        tables.execute(f"UPDATE tasks SET args = {cut} WHERE name = 'tick' AND {of}", "old")
+        tables.execute(f"UPDATE tasks SET args = '{{}}' WHERE name = 'tick' AND {of}", "odd")
+        due = "SET scheduled_time = now() WHERE process_no IN (SELECT process_no FROM processes)"
+        tables.execute(f"UPDATE tasks {due} AND name = 'tick'")
+        tables.execute(f"UPDATE schedule {due}")
+    for name in ("old", "p"):
+        await until(lambda name=name: ticks(client, name), lambda found: len(found) == 1)
+    broken = await until(lambda: client.get(NS, "odd"), lambda found: found.status == "error")
+    assert "in a form of another release" in str(broken.detail)
+    # What cannot be read may stay in no database.
+    await client.remove(NS, "odd")
 
 
 async def test_two_versions_of_the_code_serve_one_timer(
