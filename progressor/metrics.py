@@ -204,7 +204,8 @@ LOG_LINES_DROPPED = Counter(
     "progressor_log_lines_dropped", "Log lines that were dropped because the stream was not read"
 )
 STORAGE_OUTAGE = Gauge(
-    "progressor_storage_outage_ms", "Time since PostgreSQL became unavailable; 0 while it is available"
+    "progressor_storage_outage_ms",
+    "Time since PostgreSQL became unavailable, or saves nothing; 0 while it is available",
 )
 LOOP_LAG = Histogram(
     "progressor_loop_lag_ms",

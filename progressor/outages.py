@@ -18,8 +18,8 @@ from typing import NamedTuple
 from progressor.loggers import Logger
 
 # Seconds: between two lines of an outage that lasts; and without a failure until it is over, because some
-# operations may work while others still fail.
-_AGAIN, _CALM = 30.0, 5.0
+# operations may work while others still fail, or wait for a lock for ten seconds.
+_AGAIN, _CALM = 30.0, 15.0
 # Seconds; longer than any try takes. If nothing has failed for so long, nobody tries any more, and nobody
 # knows whether the outage lasts.
 _FORGOTTEN = 60.0
@@ -50,6 +50,8 @@ class Outage:
         self._since: float | None = None
         self._failed_at = 0.0
         self._worked_at: float | None = None
+        # True if something fails beside what works, and nothing has shown that all works.
+        self._is_partial = False
         self._logged_at = 0.0
         self._cause = ""
 
@@ -59,6 +61,7 @@ class Outage:
         with self._lock:
             begins = self._since is None
             since = self._since = now if self._since is None else self._since
+            self._is_partial = not begins and (self._is_partial or self._worked_at is not None)
             self._failed_at, self._worked_at, self._cause = now, None, cause
             if not begins and now - self._logged_at < _AGAIN:
                 return
@@ -69,8 +72,11 @@ class Outage:
         else:
             self._log.warning(self._lines.lasts, extra={**facts, "seconds": round(now - since, 1)})
 
-    def worked(self) -> None:
-        """Report a success: log if the outage is over by it. Costs nothing if there is none."""
+    def worked(self, *, in_part: bool = False) -> None:
+        """Report a success: log if the outage is over by it. Costs nothing if there is none.
+
+        `in_part`: what else fails may still fail.
+        """
         if self._since is None:
             return
         now = time.monotonic()
@@ -79,6 +85,7 @@ class Outage:
                 return
             if self._worked_at is None:
                 self._worked_at = now
+            self._is_partial = self._is_partial and in_part
             if now - self._failed_at < _CALM:
                 return
             lasted, self._since = self._worked_at - self._since, None
@@ -86,8 +93,11 @@ class Outage:
 
     @property
     def seconds(self) -> float:
-        """The seconds that the outage has lasted; 0 if there is none, or something worked since."""
-        return self.held_up if self._worked_at is None else 0.0
+        """The seconds that the outage has lasted; 0 if there is none, or all works again."""
+        with self._lock:
+            now = time.monotonic()
+            fails = self._worked_at is None or (self._is_partial and now - self._failed_at < _CALM)
+            return self._lasts(now) if fails else 0.0
 
     @property
     def cause(self) -> str | None:
@@ -95,13 +105,20 @@ class Outage:
         return self._cause if self.seconds else None
 
     @property
+    def is_partial(self) -> bool:
+        """True while something works and other things fail."""
+        return self._is_partial and self.seconds > 0
+
+    @property
     def held_up(self) -> float:
         """The seconds since the outage began, though something may work; 0 once it is over. Any thread."""
         with self._lock:
-            now = time.monotonic()
-            if self._since is None or now - self._failed_at > _FORGOTTEN:
-                return 0.0
-            return now - self._since
+            return self._lasts(time.monotonic())
+
+    def _lasts(self, now: float) -> float:
+        if self._since is None or now - self._failed_at > _FORGOTTEN:
+            return 0.0
+        return now - self._since
 
 
 def cause_of(error: BaseException) -> str:

@@ -51,6 +51,8 @@ from progressor.timers import TimerChange
 from progressor.worker.pools import Pools
 
 _SHORT_HISTORY = 1000
+# Seconds for which nothing can be saved until that is a fault: longer than a fail-over's last failures.
+_UNSAVED = 10.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -276,7 +278,8 @@ class Client(
     async def health(self) -> Health:
         """Return whether the database answers with the right schema, and who serves what; raise no error.
 
-        If it does not, `detail` has the text of the error.
+        If it does not, `detail` has the text of the error. Nor is it ok if this OS process has tried to
+        save something for ten seconds, and nothing was saved: a full disk, a table that is locked.
         """
         try:
             storage = await self._node.connected()
@@ -285,4 +288,9 @@ class Client(
             fault: Fault | None = None if self._node.is_closed else "database"
             lasts = round(self._node.storage.outage.seconds, 1) or None
             return Health(False, str(error), 0, (), fault=fault, fault_seconds=lasts)
+        outage = storage.outage
+        if outage.is_partial and outage.seconds > _UNSAVED:
+            seconds = round(outage.seconds, 1)
+            detail = f"PostgreSQL answers, but has saved nothing for {seconds:g} s: {outage.cause}"
+            return Health(False, detail, *serving, fault="database", fault_seconds=seconds)
         return Health(True, None, *serving)

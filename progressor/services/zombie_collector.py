@@ -60,6 +60,11 @@ class ZombieCollector(PeriodicService):
         self._judges: bool | None = None
         self._longest_lease = lease_age
 
+    @property
+    def is_well(self) -> bool:
+        """True if it judges: a round that judges nobody shows nothing."""
+        return self._judges is True
+
     async def run_once(self) -> timedelta | None:
         """Run one round; return zero if there may be more to collect."""
         began = time.monotonic()

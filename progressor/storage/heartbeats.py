@@ -96,7 +96,7 @@ class Beats:
                 self._outage.failed(in_one_line(str(refusal)), operation=verb)
             raise refusal from None
         self._failures = 0
-        self._outage.worked()
+        self._outage.worked(in_part=True)
         return done
 
     def beat(self, free_slots: Mapping[str, int], steps: Mapping[str, int]) -> Beat:

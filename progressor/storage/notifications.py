@@ -280,7 +280,7 @@ class Signals:
                     # The ends that were hinted while nobody listened are found by looking.
                     self._on_gap()
                     self.listening.set()
-                    self._storage.outage.worked()
+                    self._storage.outage.worked(in_part=True)
                     await self._hear(ear)
                 self._hearing.failed("it fell silent")
             except (psycopg.Error, OSError) as error:

@@ -39,7 +39,7 @@ from progressor.storage.params import (
     task_key_columns,
 )
 from progressor.storage.postgres.pipeline import Hints, Session
-from progressor.storage.postgres.retry import always, as_one, damage, one_item, one_or_one_of
+from progressor.storage.postgres.retry import Saves, always, as_one, damage, one_item, one_or_one_of
 from progressor.storage.postgres.session_setup import BRIEFLY
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import grouped, is_gone, outcomes_of, prepared_of, standing_of, started_of
@@ -137,6 +137,7 @@ class Storage(
             attempt,
             patience=self._patience_for(requests),
             apart=as_one if tried else one_item,
+            saves=Saves.ONE if tried else Saves.BATCH,
             holds=holds,
         )
 
@@ -167,9 +168,12 @@ class Storage(
         outcome: str,
     ) -> list[Prepared]:
         patience, apart = self._patience_for(requests), damage if tried else one_item
+        saves = Saves.ONE if tried else Saves.BATCH
         whole = {**(BRIEFLY if tried else {}), **statements}
         try:
-            results = await self._transact(verb, whole, patience=patience, apart=apart, hints=hints)
+            results = await self._transact(
+                verb, whole, patience=patience, apart=apart, saves=saves, hints=hints
+            )
         except (Unreadable, BatchRefused) as error:
             if len(requests) > 1 or (isinstance(error, BatchRefused) and not tried):
                 raise
@@ -251,8 +255,10 @@ class Storage(
     ) -> list[Saved | LostLease]:
         """End steps and hand out their continuations; at most one item per process in a batch."""
         attempt = partial(save, steps=steps, hints=hints, now=now, tried=tried)
-        apart = as_one if tried else one_item
-        return await self._run("save_result", attempt, patience=None, apart=apart, holds=always)
+        apart, saves = (as_one, Saves.ONE) if tried else (one_item, Saves.BATCH)
+        return await self._run(
+            "save_result", attempt, patience=None, apart=apart, saves=saves, holds=always
+        )
 
     async def saved_before(self, step: Step) -> Saved | LostLease:
         """Return the outcome of a step whose COMMIT had no answer; LostLease if nothing was committed."""

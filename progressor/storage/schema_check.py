@@ -33,6 +33,10 @@ OLDEST_RELEASE = "Revision {} works with releases from revision {} on."
 _OLDEST_RELEASE = re.compile(r"Revision (\w+) works with releases from revision (\w+) on\.")
 
 
+# Differences that an error names.
+_MOST_NAMED = 10
+
+
 def folder() -> Path:
     """Return the folder of the migrations: `alembic/` in the wheel's package, or in the source tree."""
     package = Path(__file__).resolve().parent.parent
@@ -59,8 +63,11 @@ def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
         revision = _fit_revision(connection, schema)
         found = differences_in(connection, schema)
     if needed := [str(each) for each in found if each.is_needed]:
+        named = needed[:_MOST_NAMED]
+        if len(needed) > _MOST_NAMED:
+            named.append(f"there are {len(needed) - _MOST_NAMED} more differences")
         raise SchemaMismatch(
-            f"the database is at revision {revision}, but {'; '.join(needed)}: make it as "
+            f"the database is at revision {revision}, but {'; '.join(named)}: make it as "
             "`progressor migrate --sql` does, and see who changed it"
         )
     for each in found:

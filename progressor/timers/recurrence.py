@@ -259,7 +259,9 @@ def occurrence_of(stored: bytes) -> Occurrence:
     except InvalidRequest:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidRequest(f"a recurring timer is stored in a form of another release: {error!r}") from None
+        raise InvalidRequest(
+            f"a recurring timer is stored in a form of another release: {error!r}"
+        ) from None
 
 
 def spread(

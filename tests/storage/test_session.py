@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
+from progressor.storage.postgres.sqlstates import judged
 from progressor.storage.postgres.watch import has_ended
 from progressor.storage.statements import STATEMENTS
 from tests.support import T0, Tables, eventually
@@ -208,6 +209,20 @@ def test_a_last_word_that_comes_with_a_reset(
     """After the word was read, the end is heard of as well."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_ended_at_rest(dsn, tables))
+
+
+async def test_the_last_word_of_a_session(session: Session, tables: Tables) -> None:
+    """Why the server ends it amid a statement is the error of who waits for that."""
+    look = {"next_sweep": {"archives": False, "now": None}}
+    await session.transact(look)
+    with tables.connection.transaction():
+        tables.execute("LOCK TABLE retention IN ACCESS EXCLUSIVE MODE")
+        asked = asyncio.create_task(session.transact(look))
+        await eventually(tables.waiting, "it waits")
+        tables.execute("SELECT pg_terminate_backend(%s)", session._pgconn.backend_pid)
+        with pytest.raises(psycopg.errors.AdminShutdown, match="administrator command") as ended:
+            await asked
+    assert judged(ended.value).ends_sessions
 
 
 async def _ended_in_the_pool(dsn: str, tables: Tables) -> None:

@@ -44,7 +44,7 @@ def test_a_long_outage(outage: Outage, clock: Clock, caplog: pytest.LogCaptureFi
         outage.failed("OperationalError: refused", operation="save_result")
     clock.now = 1070
     outage.worked()
-    clock.now = 1080
+    clock.now = 1090
     outage.worked()
     outage.worked()
     assert said(caplog) == [("gone", None), ("still gone", 30), ("still gone", 60), ("back again", 70)]
@@ -79,7 +79,7 @@ def test_the_next_outage_is_said_again(
         outage.failed("refused")
         clock.now = start + 2
         outage.worked()
-        clock.now = start + 9
+        clock.now = start + 19
         outage.worked()
     assert said(caplog) == [("gone", None), ("back again", 2)] * 2
 
@@ -96,6 +96,27 @@ def test_for_how_long(outage: Outage, clock: Clock) -> None:
     assert outage.seconds == 3
     clock.now += 61
     assert outage.seconds == 0
+
+
+def test_what_works_in_part(outage: Outage, clock: Clock) -> None:
+    """While other things still fail it ends no outage; where nothing fails any more, there is none."""
+    outage.failed("refused")
+    clock.now += 3
+    outage.worked(in_part=True)
+    assert (outage.seconds, outage.is_partial) == (0, False)
+    outage.failed("disk full")
+    for _ in range(5):
+        clock.now += 10
+        outage.worked(in_part=True)
+        assert (outage.seconds, outage.is_partial, outage.cause) == (clock.now - 1000, True, "disk full")
+        outage.failed("disk full")
+    clock.now += 1
+    outage.worked()
+    assert (outage.seconds, outage.is_partial) == (0, False)
+    outage.failed("disk full")
+    outage.worked(in_part=True)
+    clock.now += 16
+    assert (outage.seconds, outage.is_partial) == (0, False)
 
 
 def test_what_is_held_up_has_its_time_until_it_is_over(outage: Outage, clock: Clock) -> None:

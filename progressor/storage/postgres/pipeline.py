@@ -286,7 +286,11 @@ class Session:
         while True:
             if pgconn.is_busy():
                 await self._watch.readable()
-                pgconn.consume_input()
+                try:
+                    pgconn.consume_input()
+                except psycopg.OperationalError as lost:
+                    # The server, or a pooler, has said before why it ends the session.
+                    raise failure or lost from None
                 continue
             result = pgconn.get_result()
             if result is None:

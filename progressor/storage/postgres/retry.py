@@ -11,16 +11,17 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 import psycopg
 
 from progressor import metrics
 from progressor.errors import ProgressorError, StorageUnavailable
-from progressor.outages import Outage, in_one_line
+from progressor.outages import in_one_line
 from progressor.storage.postgres import sqlstates
 from progressor.storage.postgres.pool import ConnectionPool
-from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.postgres.server_identity import Reach, said_by
 from progressor.storage.postgres.sqlstates import BatchRefused, ErrorClass, ErrorRule
 
 C = TypeVar("C")
@@ -38,6 +39,14 @@ def always() -> bool:
 def never() -> bool:
     """Return False, as `holds` of an operation that leaves no task in a worker's hands."""
     return False
+
+
+class Saves(Enum):
+    """The kinds of operations: they save requests or steps, in a batch or one alone; or neither."""
+
+    NOTHING = auto()
+    BATCH = auto()
+    ONE = auto()
 
 
 Apart = Callable[[ErrorRule], bool]
@@ -95,11 +104,12 @@ class Retry:
         self,
         verb: str,
         pool: ConnectionPool[Any],
-        outage: Outage,
+        outage: Reach,
         *,
         patience: float | None,
         holds: Callable[[], bool] = never,
         apart: Apart = as_one,
+        saves: Saves = Saves.NOTHING,
     ) -> None:
         self._verb = verb
         self._pool = pool
@@ -107,6 +117,7 @@ class Retry:
         self._patience = patience
         self._holds = holds
         self._apart = apart
+        self._saves = saves
         self._started = time.monotonic()
         self._pause = _FIRST_PAUSE
         self._refusals = 0
@@ -130,7 +141,8 @@ class Retry:
             except psycopg.Error as error:
                 await self._failed(error)
             else:
-                self._outage.worked()
+                # Reads and heartbeats go through while a disk is full, or a table locked.
+                self._outage.worked(in_part=self._saves is Saves.NOTHING)
                 return result
 
     async def _failed(self, error: psycopg.Error) -> None:
@@ -145,7 +157,10 @@ class Retry:
         if self._refusals > 1:
             raise BatchRefused(said_by(error)) from None
         # The first failure may be of a connection that an earlier outage ended: that is no outage now.
-        if (self._again or gives_up) and line.meaning is not ErrorClass.CONFLICT:
+        counts = self._again or gives_up or line.of_one_item
+        if self._saves is Saves.ONE and line.is_blocked:
+            self._outage.held_back(said_by(error), operation=self._verb)
+        elif counts and line.meaning is not ErrorClass.CONFLICT:
             cause = said_by(error)
             if line.meaning.is_for_an_operator:
                 cause = in_one_line(str(_translated(error, self._pool.role)))

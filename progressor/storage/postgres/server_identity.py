@@ -28,8 +28,34 @@ _WITHOUT_DESCRIPTORS = _LINES._replace(
 )
 
 
-class _Reach(Outage):
-    """The outage of a database; its lines differ if this OS process has no descriptor left to reach it."""
+_HELD = OutageLines(
+    "locked by another session, what needs it waits",
+    "still locked by another session",
+    "nothing locked for long any more",
+)
+
+
+class Reach(Outage):
+    """The outage of a database; its lines differ if this OS process has no descriptor left to reach it.
+
+    A lock that another session keeps is no outage for what was tried alone: all else works.
+    """
+
+    def __init__(self, **where: str) -> None:
+        super().__init__(log, _LINES, **where)
+        self._held = Outage(log, _HELD, **where)
+
+    def held_back(self, cause: str, **fields: object) -> None:
+        """Report that one request or step waits for a lock that another session keeps."""
+        self._held.failed(cause, **fields)
+
+    def worked(self, *, in_part: bool = False) -> None:
+        super().worked(in_part=in_part)
+        self._held.worked()
+
+    @property
+    def held_up(self) -> float:
+        return max(super().held_up, self._held.held_up)
 
     def failed(self, cause: str, **fields: object) -> None:
         if outages.descriptors_are_used_up():
@@ -40,9 +66,9 @@ class _Reach(Outage):
             super().failed(cause, **fields)
 
 
-def outage_of(dsn: str) -> Outage:
+def outage_of(dsn: str) -> Reach:
     """Return an outage whose lines name the host, port and database of this DSN."""
-    outage = _Reach(log, _LINES, **place_of(dsn))
+    outage = Reach(**place_of(dsn))
     with _LOCK:
         _OUTAGES.add(outage)
     return outage

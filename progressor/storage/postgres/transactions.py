@@ -10,11 +10,10 @@ from typing import Any, Protocol, TypeVar
 import psycopg
 
 from progressor import metrics
-from progressor.outages import Outage
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.postgres.retry import Apart, Retry, as_one, lasting, never
-from progressor.storage.postgres.server_identity import outage_of, said_by
+from progressor.storage.postgres.retry import Apart, Retry, Saves, as_one, lasting, never
+from progressor.storage.postgres.server_identity import Reach, outage_of, said_by
 from progressor.storage.postgres.sqlstates import BatchRefused, judged
 from progressor.storage.statements import Results, Row, Transaction
 
@@ -43,7 +42,7 @@ class Transactions:
     """
 
     def __init__(
-        self, connections: SessionPool, *, patience: timedelta, outage: Outage | None = None
+        self, connections: SessionPool, *, patience: timedelta, outage: Reach | None = None
     ) -> None:
         self._connections = connections
         self._patience = patience.total_seconds()
@@ -57,8 +56,11 @@ class Transactions:
         patience: float | None,
         holds: Callable[[], bool] = never,
         apart: Apart = as_one,
+        saves: Saves = Saves.NOTHING,
     ) -> T:
-        tries = Retry(verb, self._connections, self.outage, patience=patience, holds=holds, apart=apart)
+        tries = Retry(
+            verb, self._connections, self.outage, patience=patience, holds=holds, apart=apart, saves=saves
+        )
         return await tries.run(self._connections.acquire, attempt)
 
     async def _transact(
@@ -69,6 +71,7 @@ class Transactions:
         patience: float | None,
         holds: Callable[[], bool] = never,
         apart: Apart = as_one,
+        saves: Saves = Saves.NOTHING,
         hints: Hints | None = None,
     ) -> Results:
         """Run one transaction, with the same statements and hints at each try; return the rows."""
@@ -76,7 +79,7 @@ class Transactions:
         async def attempt(session: Session, _again: bool) -> Results:
             return await session.transact(statements, hints)
 
-        return await self._run(verb, attempt, patience=patience, holds=holds, apart=apart)
+        return await self._run(verb, attempt, patience=patience, holds=holds, apart=apart, saves=saves)
 
     @asynccontextmanager
     async def _flight(self, made: Callable[[Session], F], *, is_batch: bool = False) -> AsyncIterator[F]:
@@ -102,7 +105,7 @@ class Transactions:
             if is_batch and judged(error).is_blocked:
                 raise BatchRefused(said_by(error)) from None
             raise Doubtful from None
-        self.outage.worked()
+        self.outage.worked(in_part=not is_batch)
 
     async def _rows(self, verb: str, **params: Any) -> list[Row]:
         """Run one statement, which needs no lock before it, as a transaction; return its rows."""

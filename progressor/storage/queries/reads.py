@@ -33,9 +33,8 @@ from progressor.model import (
     TaskStatus,
     TaskType,
 )
-from progressor.outages import Outage
 from progressor.storage.postgres.retry import Retry
-from progressor.storage.postgres.server_identity import outage_of
+from progressor.storage.postgres.server_identity import Reach, outage_of
 from progressor.storage.postgres.virtual_time import Clock
 from progressor.storage.queries.connections import ReadConnections
 from progressor.storage.queries.criteria import AnswerRow, TaskRow, TraceRange, Wanted
@@ -72,7 +71,7 @@ class Reads:
         patience: timedelta,
         schema: str = DEFAULT_SCHEMA,
         session_state: bool = True,
-        outage: Outage | None = None,
+        outage: Reach | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._connections = ReadConnections(
