@@ -95,6 +95,31 @@ async def ended(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+class Patient(Books):
+    """A sink that takes its time for each event."""
+
+    async def send(self, events: Sequence[FeedEvent]) -> None:
+        await asyncio.sleep(0.005 * len(events))
+        await super().send(events)
+
+
+async def test_a_slow_receiver_gets_on_however_often_it_is_restarted(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it took counts after a while, and not when all is through that has come together."""
+    monkeypatch.setattr(forwarder, "_PART_SECONDS", 0.1)
+    await client.start("till", "a", 300)
+    sinks = [Patient() for _ in range(3)]
+    for sink in sinks:
+        with forwarding(client, sink) as task:
+            await eventually(lambda sink=sink: len(sink.got) >= 60, "it has taken some")
+        await ended(task)
+    first, second, third = (sink.of("a") for sink in sinks)
+    # Of what was taken, one part at most comes again.
+    assert second[0] > first[-1] - 40
+    assert third[0] > second[-1] - 40
+
+
 async def test_each_once(client: Client) -> None:
     """What was stored, and what comes; a forwarder that begins anew goes on behind it."""
     sink = Books()

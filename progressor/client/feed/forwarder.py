@@ -39,6 +39,9 @@ from progressor.supervision import Background
 log = Logger("progressor.forwarder")
 
 _MOST_AT_ONCE = 500
+# Events that are first delivered with one checkpoint, and the seconds that such a part may take: a receiver
+# that is slow, and a reader that is often restarted, get on all the same.
+_FIRST_PART, _PART_SECONDS = 10, 5.0
 # Processes of a slice with something parked; beyond, the slice is held up: the handler is to blame.
 _MOST_PARKED = 1_000
 # Parked entries that are tried again, read at once.
@@ -96,6 +99,8 @@ class Forwarder:
         self._options = options
         # The processes of each slice of which something is parked.
         self._parked: dict[OpenSlice, set[_Process]] = {}
+        # Events that are delivered with one checkpoint.
+        self._part = _FIRST_PART
         self._background = Background(subscription=subscription.name)
         self._outage = Outage(log, _LINES, subscription=subscription.name)
 
@@ -145,11 +150,25 @@ class Forwarder:
         flows = [entry for entry in taken.entries if (entry.namespace, entry.process_id) not in parked]
         to = taken.checkpoint([_behind(entry) for entry in waits])
         try:
-            await self._deliver(flows, to)
+            # In parts goes only what nothing parked stands among.
+            while len(flows) > (size := self._part) and not to.parks:
+                await self._deliver_part(flows[:size], Checkpoint(taken.of, flows[size - 1].place))
+                flows = flows[size:]
+            await self._deliver_part(flows, to)
         except (SubscriptionLost, Doubtful) as lost:
             await self._begin_anew(taken.of, lost)
         except Exception as error:  # noqa: BLE001 - of a receiver, which may raise anything
             self._begin_apart(taken.of, partial(self._struggle, taken, flows, to, error))
+
+    async def _deliver_part(self, entries: Sequence[FeedEntry], to: Checkpoint) -> None:
+        """Deliver these, and learn how many the receiver takes in the time of a part."""
+        began = monotonic()
+        await self._deliver(entries, to)
+        took = monotonic() - began
+        if took > _PART_SECONDS:
+            self._part = max(1, int(len(entries) * _PART_SECONDS / took))
+        elif len(entries) >= self._part and took < _PART_SECONDS / 2:
+            self._part = min(_MOST_AT_ONCE, 2 * self._part)
 
     async def _deliver(self, entries: Sequence[FeedEntry], to: Checkpoint) -> None:
         events = [await self._reader.told(entry) for entry in entries]
@@ -174,7 +193,6 @@ class Forwarder:
         left = await self._outlasted(open_, flows, to, error)
         if left is None:
             return
-        # In parts goes only what nothing parked stands among.
         for entry in taken.entries if to.parks else left:
             await self._deliver_one(open_, entry)
         await taken.checkpoint().commit(self._node)
