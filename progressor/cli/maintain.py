@@ -16,6 +16,7 @@ from progressor.deployment import logs
 from progressor.deployment.database import Database, database
 from progressor.deployment.settings import Settings
 from progressor.storage import Difference, migrations
+from progressor.texts import number_of
 
 
 @with_settings(ASKING)
@@ -55,6 +56,11 @@ def migrate(
     """
     tries = read_delay(wait, "--wait") or timedelta()
     if sql:
+        if check or revision != "head":
+            raise typer.BadParameter(
+                "it is the SQL of this release for an empty database: leave out --check and --revision",
+                param_hint="--sql",
+            )
         typer.echo(migrations.sql(schema=settings.database_schema), nl=False)
         return
     refuse_to_guess(settings, embedded=embedded)
@@ -105,10 +111,12 @@ def _show(
 def _ask_before_going_down(found: Database, revision: str, settings: Settings, *, yes: bool) -> None:
     schema = settings.database_schema
     down = migrations.descent(found.dsn, revision, schema=schema)
-    if down is not None:
-        loses = "all tables and" if revision == "base" else "what the revisions above it hold of"
-        confirm(
-            f"Going down from {down.before} to {revision} drops {loses} {down.processes:,} processes "
-            f"in schema {schema} of {found.shown}. Go on?",
-            yes=yes,
-        )
+    if down is None:
+        return
+    loses = "all tables and" if revision == "base" else "what the revisions above it hold of"
+    lost = ", ".join(f"{what} ({count:,})" for count, what in down.drops)
+    confirm(
+        f"Going down from {down.before} to {revision} drops {loses} {number_of(down.processes, 'process')} "
+        f"in schema {schema} of {found.shown}{lost and f', and with it: {lost}'}. Go on?",
+        yes=yes,
+    )

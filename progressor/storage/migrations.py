@@ -22,7 +22,19 @@ import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, event, func, inspect, select, table
+from sqlalchemy import (
+    Connection,
+    Delete,
+    column,
+    create_engine,
+    delete,
+    event,
+    func,
+    inspect,
+    select,
+    table,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
@@ -47,6 +59,7 @@ from progressor.storage.schema_check import (
 )
 from progressor.storage.statements import STATEMENTS
 from progressor.storage.table_locks import TablesHeld, end_with_client, holders, is_held, lock_tables
+from progressor.texts import number_of
 
 __all__ = [
     "MIGRATION_LOCK",
@@ -68,6 +81,23 @@ log = Logger("progressor.migrations")
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
 # Any constant will do; this one spells "prg".
 MIGRATION_LOCK = 0x707267
+# Marked as additive, but it replaces a key that the releases before it look for.
+_REPLACES = ("0011",)
+# What the way down below a revision drops and what may be missed: words, table and condition.
+_DROPPED = {
+    "0002": (("tokens", "tokens", None),),
+    "0003": (("bulk repairs", "bulks", None),),
+    "0008": (("answers of removed processes", "kept_answers", None),),
+    "0013": (("messages that are not delivered yet", "outbox", None),),
+    "0014": (("limits of groups", "groups", None),),
+    "0015": (
+        ("retentions that operators have set", "retention", "is_set"),
+        ("notes of where shortened histories begin", "processes", "first_event_id > 1"),
+    ),
+    "0016": (("entries of the audit", "audit", None),),
+    "0019": (("rows of the feed", "feed", None),),
+    "0020": (("subscriptions with their checkpoints", "subscriptions", None),),
+}
 
 
 def _config(output: io.StringIO | None = None) -> Config:
@@ -83,7 +113,8 @@ def oldest_served(revision: str) -> str:
     while True:
         migration = script.get_revision(revision)
         before = migration.down_revision
-        if not getattr(migration.module, "additive", False) or not isinstance(before, str):
+        is_additive = getattr(migration.module, "additive", False) and revision not in _REPLACES
+        if not is_additive or not isinstance(before, str):
             return revision
         revision = before
 
@@ -221,6 +252,9 @@ def _migrate(
     config = _config()
     config.attributes.update(connection=connection, schema=schema)
     if order.index(revision) < order.index(before or "base"):
+        if _crosses("0019", order, revision, before):
+            # Nobody would know of these events any more, nor when they are to go.
+            connection.execute(_of_leftovers(schema))
         command.downgrade(config, revision)
     else:
         command.upgrade(config, revision)
@@ -244,14 +278,21 @@ def _order(revision: str) -> list[str]:
 
 
 class Descent(NamedTuple):
-    """A way down from the revision `before`, in a database of so many processes; it drops newer data."""
+    """A way down from the revision `before`, in a database of so many processes.
+
+    `drops` is what it drops that may be missed, in words: how many, and what.
+    """
 
     before: str
     processes: int
+    drops: tuple[tuple[int, str], ...]
 
 
 def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent | None:
-    """Return the way down to this revision, with the number of processes; None if it is no way down."""
+    """Return the way down to this revision, and what it drops; None if it is no way down.
+
+    InvalidRequest if it is barred: below 0011 a process has one timer.
+    """
     order = _order(revision)
     with _connected(dsn, needs=sqlstates.TO_LOOK) as connection:
         before = revision_of(_driver(connection), schema)
@@ -259,5 +300,55 @@ def descent(dsn: str, revision: str, *, schema: str = DEFAULT_SCHEMA) -> Descent
             return None
         if before is None or order.index(revision) >= order.index(before):
             return None
-        count = select(func.count()).select_from(table("processes", schema=schema))
-        return Descent(before, connection.execute(count).scalar_one())
+        if revision != "base" and _crosses("0011", order, revision, before):
+            _refuse_several_timers(connection, schema)
+        drops = tuple(
+            (count, noun)
+            for below, held in _DROPPED.items()
+            if _crosses(below, order, revision, before)
+            for noun, name, condition in held
+            if (count := _count(connection, schema, name, condition))
+        )
+        return Descent(before, _count(connection, schema, "processes"), drops)
+
+
+def _crosses(below: str, order: Sequence[str], revision: str, before: str | None) -> bool:
+    """Return whether a way from one revision down to another leads below this one."""
+    return order.index(revision) < order.index(below) <= order.index(before or "base")
+
+
+def _count(connection: Connection, schema: str, name: str, condition: str | None = None) -> int:
+    count = select(func.count()).select_from(table(name, schema=schema))
+    found = connection.execute(count if condition is None else count.where(text(condition)))
+    return int(found.scalar_one())
+
+
+def _of_leftovers(schema: str) -> Delete:
+    """Return the statement that deletes the events of removed processes, which the feed has kept."""
+    leftovers = table("feed_leftovers", column("process_no"), schema=schema)
+    events = table("events", column("process_no"), schema=schema)
+    return delete(events).where(events.c.process_no.in_(select(leftovers.c.process_no)))
+
+
+def _refuse_several_timers(connection: Connection, schema: str) -> None:
+    processes = table("v_processes", *map(column, ("process_no", "namespace", "process_id")), schema=schema)
+    timers = table("schedule", column("process_no"), column("timer"), schema=schema)
+    several = (
+        select(timers.c.process_no)
+        .where(timers.c.timer.is_not(None))
+        .group_by(timers.c.process_no)
+        .having(func.count() > 1)
+        .subquery()
+    )
+    found = connection.execute(
+        select(processes.c.namespace, processes.c.process_id, func.count().over()).join_from(
+            several, processes, processes.c.process_no == several.c.process_no
+        )
+    ).first()
+    if found is not None:
+        namespace, process_id, count = found
+        raise InvalidRequest(
+            f"{number_of(count, 'process')} with several timers, such as {namespace}/{process_id}: before "
+            "revision 0011 a process has one; unset the others first, or stay at 0011",
+            field="revision",
+        )

@@ -89,6 +89,22 @@ def test_sql_makes_the_schema_of_this_release(empty_dsn: str) -> None:
     assert run("migrate", "--check", PROGRESSOR_DATABASE_URL=empty_dsn).status == 0
 
 
+@pytest.mark.parametrize("more", [("--check",), ("--revision", "0012")])
+def test_sql_is_of_this_release_alone(progressor: Command, more: tuple[str, ...]) -> None:
+    """What it would not heed is refused."""
+    refused = progressor("migrate", "--sql", *more)
+    assert (refused.status, "leave out --check and --revision" in refused.err) == (2, True)
+
+
+def test_a_way_down_names_what_goes(progressor: Command, dsn: str) -> None:
+    """In the question."""
+    env = {"PROGRESSOR_DATABASE_URL": dsn, "COLUMNS": "500"}
+    assert progressor("token", "create", "web", "--scope", "all", "-n", "*", **env).status == 0
+    asked = progressor("migrate", "--revision", "0001", **env)
+    assert asked.status == 2
+    assert ", and with it: tokens (1), entries of the audit (1). Go on?" in asked.err
+
+
 def test_what_differs_is_listed(progressor: Command, dsn: str) -> None:
     """Though the revision is the newest: with status 1, but for what an operator may have tuned."""
     env = {"PROGRESSOR_DATABASE_URL": dsn}

@@ -11,10 +11,13 @@ from alembic import autogenerate
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
+from progressor import SetTimer
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.storage import migrations, schema_check
 from progressor.storage.columns import process_status, task_status, task_type
+from progressor.storage.operations import Storage
 from progressor.storage.schema import metadata
+from tests.support import NS, SECOND, change_timers, hold, init, save
 
 _CATALOG = """
 SELECT c.relname, c.relkind::text, c.reloptions::text, d.definition
@@ -166,6 +169,12 @@ FROM (VALUES (8, 1, 'c'), (8, 0, 'b'), (7, 0, 'a')) AS s (task_id, n, name)
 """
 
 
+_EVENT = """
+INSERT INTO progressor.events (process_no, event_id, task_id, timestamp, metadata, payload)
+VALUES (%s, 1, 1, now(), '{}', '')
+"""
+
+
 def test_messages_that_wait_keep_their_order(empty_dsn: str) -> None:
     """Those that were sent before they had numbers stand before those that are sent after."""
     migrations.upgrade(empty_dsn, "0021")
@@ -178,6 +187,39 @@ def test_messages_that_wait_keep_their_order(empty_dsn: str) -> None:
         connection.execute(_SENT)
         rows = connection.execute("SELECT idempotency_key FROM progressor.outbox ORDER BY sent_no")
         assert [key for (key,) in rows] == ["olda", "oldb", "oldc", "c", "b", "a"]
+
+
+def test_what_a_way_down_drops_is_told(empty_dsn: str) -> None:
+    """Of what is there, and of those revisions alone that it leads below."""
+    migrations.upgrade(empty_dsn)
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        connection.execute(_SENT)
+    down = {revision: migrations.descent(empty_dsn, revision) for revision in ("0013", "0012", "0001")}
+    messages = ((3, "messages that are not delivered yet"),)
+    drops = {revision: found and found.drops for revision, found in down.items()}
+    assert drops == {"0013": (), "0012": messages, "0001": messages}
+
+
+async def test_a_way_down_that_is_barred(dsn: str, storage: Storage) -> None:
+    """Below 0011 a process has one timer: it is told which one has several, before anybody is asked."""
+    step = await hold(storage, init("p1"))
+    timers = (SetTimer(after=SECOND, name="a"), SetTimer(after=SECOND, name="b"))
+    await save(storage, step, change_timers(*timers))
+    assert migrations.descent(dsn, "0011") is not None
+    with pytest.raises(InvalidRequest, match=rf"^1 process with several timers, such as {NS}/p1: before"):
+        migrations.descent(dsn, "0010")
+
+
+def test_events_that_only_the_feed_has_kept(empty_dsn: str) -> None:
+    """Of a removed process they go with the feed: nobody would know of them any more."""
+    migrations.upgrade(empty_dsn)
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        connection.execute("INSERT INTO progressor.feed_leftovers VALUES (7, now())")
+        for process_no in (7, 8):
+            connection.execute(_EVENT, [process_no])
+        migrations.upgrade(empty_dsn, "0018")
+        rows = connection.execute("SELECT process_no FROM progressor.events").fetchall()
+    assert rows == [(8,)]
 
 
 def test_unknown_target_is_refused(empty_dsn: str) -> None:
