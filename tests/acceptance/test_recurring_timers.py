@@ -107,14 +107,14 @@ async def test_a_timer_that_another_release_has_stored(serve: MakeClient, tables
     for name in ("old", "odd", "p"):
         await client.start(NS, name)
         await client.call(NS, name, "tick_every", 3_600_000)
-    of = "process_no = (SELECT process_no FROM processes WHERE process_id = %s)"
+    of = "process_no = (SELECT process_no FROM progressor.processes WHERE process_id = %s)"
     cut = """convert_to(replace(convert_from(args, 'UTF8'), ',"begun":false', ''), 'UTF8')"""
     with tables.connection.transaction():
-        tables.execute(f"UPDATE tasks SET args = {cut} WHERE name = 'tick' AND {of}", "old")
-        tables.execute(f"UPDATE tasks SET args = '{{}}' WHERE name = 'tick' AND {of}", "odd")
-        due = "SET scheduled_time = now() WHERE process_no IN (SELECT process_no FROM processes)"
-        tables.execute(f"UPDATE tasks {due} AND name = 'tick'")
-        tables.execute(f"UPDATE schedule {due}")
+        tables.execute(f"UPDATE progressor.tasks SET args = {cut} WHERE name = 'tick' AND {of}", "old")
+        tables.execute(f"UPDATE progressor.tasks SET args = '{{}}' WHERE name = 'tick' AND {of}", "odd")
+        due = "SET scheduled_time = now() WHERE process_no IN (SELECT process_no FROM progressor.processes)"
+        tables.execute(f"UPDATE progressor.tasks {due} AND name = 'tick'")
+        tables.execute(f"UPDATE progressor.schedule {due}")
     for name in ("old", "p"):
         await until(lambda name=name: ticks(client, name), lambda found: len(found) == 1)
     broken = await until(lambda: client.get(NS, "odd"), lambda found: found.status == "error")

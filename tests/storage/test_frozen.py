@@ -30,6 +30,6 @@ async def test_the_locks_of_a_frozen_process_end(
         async with asyncio.timeout(30):
             step = await hold(storage, request())
             await save(storage, step, resume())
-        with pytest.raises(psycopg.OperationalError):
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             await session.transact({"commit": {}})
     await frozen.close()
