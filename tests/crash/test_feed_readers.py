@@ -162,7 +162,9 @@ async def test_an_engine_dies_in_the_transaction_of_a_projection(
 
     end_leases(tables)
     whole = {name: (sum(ALL[name]), ALL[name]) for name in NAMES}
-    assert rows() in {"commit:sent": ({}, whole), "commit:after": (whole,)}.get(point, ({},))
+    # The first part has ten events.
+    part = {"a": whole["a"], "b": whole["b"], "c": (sum(ALL["c"][:2]), ALL["c"][:2])}
+    assert rows() in {"commit:sent": ({}, part), "commit:after": (part,)}.get(point, ({},))
     async with Engine(worked, app(), **OPTIONS) as engine:
         await add(engine.client, 2)
         numbers = list(range(1, ROUNDS + 3))
