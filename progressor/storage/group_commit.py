@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -55,10 +55,10 @@ REQUESTS = Room(20_000, 256 << 20)
 
 
 class _Apart(Generic[Item, Result]):
-    """The items of a process that are run alone, counted, and the later ones that wait for these."""
+    """The items of a process that are run alone, one by one, and the later ones that wait for these."""
 
     def __init__(self) -> None:
-        self.alone = 0
+        self.alone: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self.line: _Line[Result, Item] = OrderedDict()
 
 
@@ -94,7 +94,7 @@ class Batcher(Generic[Item, Result]):
         self._lines: OrderedDict[int, _Line[Result, Item]] = OrderedDict()
         self._waiting = self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()
-        # Items of refused batches, each run alone; and their processes, by the hash of `process`.
+        # The runs of items of refused batches, one for each process; these by the hash of `process`.
         self._alone: set[asyncio.Task[None]] = set()
         self._apart: dict[int, _Apart[Item, Result]] = {}
         # The flight that has not chosen its items yet.
@@ -180,7 +180,7 @@ class Batcher(Generic[Item, Result]):
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin a flight at the end of this turn of the loop, with all items of the turn."""
-        # So many refused items are not the fault of one of them: other items wait until these are through.
+        # So many processes are not held up by one item: other items wait until these are through.
         if self._planned is None and len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH:
             # Not by the loop's task factory: an eager one would begin the flight before the turn is over.
             self._planned = flight = asyncio.Task(self._fly(), loop=loop, context=self._context.copy())
@@ -258,25 +258,31 @@ class Batcher(Generic[Item, Result]):
                 _fail(batch[0][1], error)
             else:
                 # The error may have come after the commit: each item finds what it has done already.
-                for item, answer in batch:
-                    await self._once_more(item, answer)
+                self._send_alone(batch)
         else:
             for (_, answer), result in zip(batch, results, strict=True):
                 _settle(answer, result)
 
     def _send_alone(self, batch: _Batch[Item, Result]) -> None:
-        """Run each of these alone; what waits of their processes waits for them from now on."""
-        loop = asyncio.get_running_loop()
+        """Run each of these alone, those of one process in their order; what waits of it waits for them."""
         for item, answer in batch:
             process = hash(self._process(item))
-            self._apart.setdefault(process, _Apart()).alone += 1
-            lone = loop.create_task(self._once_more(item, answer))
-            self._alone.add(lone)
-            lone.add_done_callback(partial(self._on_arrival, process, answer))
+            apart = self._apart.get(process)
+            if apart is None:
+                apart = self._apart[process] = _Apart()
+                lone = asyncio.get_running_loop().create_task(self._run_alone(apart))
+                self._alone.add(lone)
+                lone.add_done_callback(partial(self._on_arrival, process))
+            apart.alone.append((item, answer))
         lines, self._lines = self._lines, OrderedDict()
         for line in lines.values():
             for answer, (item, size) in line.items():
                 self._line_up(item, size, answer)
+
+    async def _run_alone(self, apart: _Apart[Item, Result]) -> None:
+        while apart.alone:
+            await self._once_more(*apart.alone[0])
+            apart.alone.popleft()
 
     async def _once_more(self, item: Item, answer: asyncio.Future[Result]) -> None:
         try:
@@ -286,16 +292,13 @@ class Batcher(Generic[Item, Result]):
         else:
             _settle(answer, result)
 
-    def _came_alone(self, process: int, answer: asyncio.Future[Result], lone: asyncio.Task[None]) -> None:
+    def _came_alone(self, process: int, lone: asyncio.Task[None]) -> None:
         self._alone.discard(lone)
-        if lone.cancelled():
+        apart = self._apart.pop(process)
+        for _, answer in apart.alone:
             _fail(answer, _closed())
-        apart = self._apart[process]
-        apart.alone -= 1
-        if not apart.alone:
-            del self._apart[process]
-            for waiting, (item, size) in apart.line.items():
-                self._line_up(item, size, waiting)
+        for waiting, (item, size) in apart.line.items():
+            self._line_up(item, size, waiting)
         self._go_on()
 
     async def stop(self) -> None:

@@ -307,6 +307,27 @@ async def test_what_comes_to_a_process_of_which_one_goes_alone(flights: Flights)
     await batcher.stop()
 
 
+async def test_however_many_of_one_process_go_alone_others_leave(flights: Flights) -> None:
+    """They go in their order, one at a time, and leave the flights to others."""
+
+    async def run(items: Sequence[str]) -> list[str]:
+        if any(item.startswith("b") for item in items):
+            raise BatchRefused
+        return [item.upper() for item in items]
+
+    batcher = Batcher("test", run, lambda item: item, process=_process, run_again=flights._run)
+    names = [f"b{number}" for number in range(3 * MAX_BATCH)]
+    answers = [batcher.submit(name) for name in names]
+    await turns(10)
+    assert await batcher.submit("a1") == "A1"
+    assert flights.batches == [["b0"]]
+    flights.gate.set()
+    assert await asyncio.gather(*answers) == [name.upper() for name in names]
+    alone = [batch[0] for batch in flights.batches if len(batch) == 1]
+    assert alone == sorted(alone, key=lambda name: int(name[1:]))
+    await batcher.stop()
+
+
 async def test_stop_tells_who_waits_for_one_that_goes_alone(flights: Flights) -> None:
     """What waits behind it of its process is told of the stop."""
 
