@@ -50,8 +50,9 @@ class Outage:
         self._since: float | None = None
         self._failed_at = 0.0
         self._worked_at: float | None = None
-        # True if something fails beside what works, and nothing has shown that all works.
+        # True if something fails beside what works; and when a success last showed that not all fails.
         self._is_partial = False
+        self._proved_at = 0.0
         self._logged_at = 0.0
         self._cause = ""
 
@@ -59,8 +60,9 @@ class Outage:
         """Report a failure: log if an outage begins, or has lasted half a minute since its last line."""
         now = time.monotonic()
         with self._lock:
-            begins = self._since is None
-            since = self._since = now if self._since is None else self._since
+            # One that nobody noticed for long was another.
+            begins = self._since is None or now - self._failed_at > _FORGOTTEN
+            since = self._since = now if self._since is None or begins else self._since
             self._is_partial = not begins and (self._is_partial or self._worked_at is not None)
             self._failed_at, self._worked_at, self._cause = now, None, cause
             if not begins and now - self._logged_at < _AGAIN:
@@ -85,7 +87,8 @@ class Outage:
                 return
             if self._worked_at is None:
                 self._worked_at = now
-            self._is_partial = self._is_partial and in_part
+            if not in_part:
+                self._is_partial, self._proved_at = False, now
             if now - self._failed_at < _CALM:
                 return
             lasted, self._since = self._worked_at - self._since, None
@@ -93,11 +96,14 @@ class Outage:
 
     @property
     def seconds(self) -> float:
-        """The seconds that the outage has lasted; 0 if there is none, or all works again."""
+        """The seconds that the outage has lasted, or in which nothing was proved to work in it.
+
+        0 if there is none, or all works again.
+        """
         with self._lock:
             now = time.monotonic()
             fails = self._worked_at is None or (self._is_partial and now - self._failed_at < _CALM)
-            return self._lasts(now) if fails else 0.0
+            return min(self._lasts(now), now - self._proved_at) if fails else 0.0
 
     @property
     def cause(self) -> str | None:

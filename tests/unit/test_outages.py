@@ -85,7 +85,7 @@ def test_the_next_outage_is_said_again(
 
 
 def test_for_how_long(outage: Outage, clock: Clock) -> None:
-    """Since the first failure; none if it works again, or if nobody has tried for a while."""
+    """Since the first failure, or the last success; none if it works, or nobody has tried for a while."""
     assert outage.seconds == 0
     outage.failed("refused")
     clock.now += 3
@@ -93,7 +93,8 @@ def test_for_how_long(outage: Outage, clock: Clock) -> None:
     outage.worked()
     assert outage.seconds == 0
     outage.failed("refused")
-    assert outage.seconds == 3
+    clock.now += 2
+    assert outage.seconds == 2
     clock.now += 61
     assert outage.seconds == 0
 
@@ -117,6 +118,28 @@ def test_what_works_in_part(outage: Outage, clock: Clock) -> None:
     outage.worked(in_part=True)
     clock.now += 16
     assert (outage.seconds, outage.is_partial) == (0, False)
+
+
+def test_one_thing_that_fails_for_ever(outage: Outage, clock: Clock) -> None:
+    """Beside others that work: it counts from the last of these."""
+    for _ in range(100):
+        outage.worked()
+        for _ in range(5):
+            outage.failed("damaged")
+            clock.now += 1
+            outage.worked(in_part=True)
+        assert outage.seconds == 5
+
+
+def test_a_failure_long_after_another(
+    outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It begins an outage of its own, though nobody has noticed the end of the first."""
+    outage.failed("refused")
+    clock.now += 36_000
+    outage.failed("refused")
+    assert outage.seconds == 0
+    assert said(caplog) == [("gone", None)] * 2
 
 
 def test_what_is_held_up_has_its_time_until_it_is_over(outage: Outage, clock: Clock) -> None:
