@@ -39,7 +39,7 @@ from progressor.storage.params import (
     task_key_columns,
 )
 from progressor.storage.postgres.pipeline import Hints, Session
-from progressor.storage.postgres.retry import Saves, always, as_one, damage, one_item, one_or_one_of
+from progressor.storage.postgres.retry import Saves, always, as_one, damage, one_item
 from progressor.storage.postgres.session_setup import BRIEFLY
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import grouped, is_gone, outcomes_of, prepared_of, standing_of, started_of
@@ -390,6 +390,6 @@ class Storage(
         The caller asks again for the others. BatchRefused if perhaps one of them cannot be read.
         """
         params = {**key_columns(keys), "bytes": ROOM}
-        apart = one_or_one_of(len(keys))
+        apart = damage if len(keys) == 1 else one_item
         results = await self._transact("replies", {"replies": params}, patience=self._patience, apart=apart)
         return [standing_of(row) for row in results["replies"]]

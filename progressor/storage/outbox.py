@@ -20,9 +20,10 @@ from progressor.storage.letters import Letter, key_of, together
 from progressor.storage.params import Columns, request_columns
 from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.pipeline import Hints, Session
-from progressor.storage.postgres.retry import one_or_one_of
+from progressor.storage.postgres.retry import damage_or_lock, one_item
 from progressor.storage.postgres.server_identity import said_by
-from progressor.storage.postgres.sqlstates import BatchRefused
+from progressor.storage.postgres.session_setup import BRIEFLY
+from progressor.storage.postgres.sqlstates import BatchRefused, Blocked
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import is_gone, prepared_of, started_of
 from progressor.storage.statements import Params, Results, Row, lock_by_name
@@ -148,7 +149,7 @@ class Outbox(Transactions):
 
         `wakes` returns the hints to their namespaces, which leave behind the delivering transaction.
         If PostgreSQL refuses them together, they are delivered one by one; one that it refuses alone is
-        tried again later, for a day.
+        tried again later, for a day, or for as long as somebody keeps its target locked.
         """
         try:
             return await self._sent(limit, wakes, now, [])
@@ -171,7 +172,8 @@ class Outbox(Transactions):
                 letters = together(rows)
                 taken.update(dict.fromkeys(each.request.namespace for each in letters))
                 hints, woken = wakes(taken)
-                results = await session.commit(_delivering(letters, now), hints)
+                waits = BRIEFLY if limit == 1 else {}
+                results = await session.commit({**waits, **_delivering(letters, now)}, hints)
             except Exception:
                 # Not on a cancellation, which waits for nothing: the connection is closed.
                 await session.roll_back()
@@ -179,7 +181,7 @@ class Outbox(Transactions):
             more = len(rows) == limit or len(letters) < len(rows)
             return letters, results, Delivery(Counter(), more=more, woken=woken)
 
-        apart = one_or_one_of(limit)
+        apart = damage_or_lock if limit == 1 else one_item
         letters, results, sent = await self._run("deliver", attempt, patience=self._patience, apart=apart)
         refused = await self._settle(letters, results, sent.delivered, now)
         return sent._replace(refused=refused, namespaces=tuple(taken))
@@ -282,13 +284,14 @@ class Outbox(Transactions):
     async def _put_off(self, error: Exception, held: Sequence[Row], now: datetime | None) -> Delivery:
         """Put off the message that PostgreSQL refused alone; after a day of tries, end it.
 
-        One that could not even be taken is looked for without its values.
+        One whose target somebody keeps locked is never ended. One that could not even be taken is looked
+        for without its values.
         """
         rows = held or await self._rows("next_message", now=now)
         if not rows:
             return Delivery(Counter())
         (row,) = rows
-        delay = _pause_of_a_day(row)
+        delay = _pause(row) if isinstance(error, Blocked) else _pause_of_a_day(row)
         about = _refused(row, said_by(error))
         if delay is not None:
             log.warning("message cannot be delivered, it is tried again", extra=about.fields)

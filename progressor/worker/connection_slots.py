@@ -197,13 +197,12 @@ class ConnectionSlots:
 
 
 class StepConnections:
-    """The transactions of the steps of one namespace; `lent` steps wait for one, and lend their slots."""
+    """The transactions of the steps of one namespace; those that wait for one lend their slots."""
 
     def __init__(self, slots: ConnectionSlots) -> None:
         self._slots = slots
-        self.lender: Pool
-        """The pool of the namespace, whose slot a waiting step lends; it sets this as it is made."""
-        self.lent = 0
+        self.pool: Pool
+        """The pool of the namespace, which sets this as it is made."""
         self._closed = False
 
     @asynccontextmanager
@@ -226,15 +225,10 @@ class StepConnections:
         has_room = self._slots.has_room(line)
         if self._closed and not has_room:
             raise NoConnection
-        if has_room or self.lent >= MOST_WAITING:
+        if has_room or self.pool.lent >= MOST_WAITING:
             return await self._slots.take(line, self)
-        self.lent += 1
-        self.lender.release()
-        try:
+        with self.pool.lending():
             return await self._slots.take(line, self)
-        finally:
-            self.lent -= 1
-            self.lender.take()
 
     def close(self) -> None:
         """End all waits: the steps are handed back."""

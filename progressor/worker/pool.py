@@ -1,4 +1,4 @@
-"""The slots of a namespace, and the claims that fill them; the only place that counts free slots.
+"""The slots of a namespace, and the claims that fill them.
 
 Rule: a slot is taken before a task is claimed, and given back when its chain of steps has ended and every
 sync handler that it ran has returned: so each slot has a thread, and no step waits for one.
@@ -29,7 +29,7 @@ from progressor.worker.claims import Claims
 from progressor.worker.fused_claims import FusedClaims
 from progressor.worker.hand_backs import NOT_RUN, hand_back
 from progressor.worker.result_budget import ResultBudget
-from progressor.worker.slot import Reservation, Slot, log_given_up, log_hung
+from progressor.worker.slot import Reservation, Slot, Slots, log_given_up, log_hung
 from progressor.worker.started_step import StartedStep, log_again
 from progressor.worker.worker import StepResult, Worker
 
@@ -40,7 +40,7 @@ MAX_CHAIN = 64
 _LINES = OutageLines("claim failed, going on", "claims still fail", "claims work again")
 
 
-class Pool:
+class Pool(Slots):
     """The slots of one namespace, for up to `concurrency` chains of steps."""
 
     _bells_type: type[Bells] = Bells
@@ -58,16 +58,13 @@ class Pool:
         hints: Callable[[Sequence[Step]], Hints | None] = lambda _: None,
         size: int | None = None,
     ) -> None:
+        super().__init__(size or namespace.options.concurrency)
         self.namespace, self.worker_id = namespace, worker_id
-        self.size = size or namespace.options.concurrency
-        self.free = self.size
-        self.hung = 0
-        """Slots of sync handlers that run on after their steps."""
         self._storage = storage
         self._worker = worker
-        worker.connections.lender = self
+        worker.connections.pool = self
         self._budget = budget
-        budget.notify(self._slots_changed)
+        budget.notify(self.slots_changed)
         self._fuse: Fuse = fuse
         self.bells = self._bells_type(poll_interval)
         # The task with which each chain began: `_give_up` logs its process.
@@ -90,7 +87,7 @@ class Pool:
     @property
     def is_idle(self) -> bool:
         """Return whether all slots are free and no task is known to wait."""
-        return self.free - self._worker.connections.lent == self.size and not self.bells.rung
+        return self.free - self.lent == self.size and not self.bells.rung
 
     def start(self) -> None:
         metrics.expect(self.namespace.name)
@@ -121,24 +118,11 @@ class Pool:
         self.free -= 1
         return True
 
-    def take(self) -> None:
-        """Take a slot; if none is free, `free` goes below zero."""
-        self.free -= 1
-
-    def release(self, slots: int = 1) -> None:
-        """Give slots back."""
-        self.free += slots
-        self._slots_changed()
-
-    def _slots_changed(self) -> None:
+    def slots_changed(self) -> None:
         if self.bells.rung:
             self.bells.rouse()
-        if self._is_drained:
+        if self.is_unused:
             self.drained.set()
-
-    @property
-    def _is_drained(self) -> bool:
-        return self.free + self.hung - self._worker.connections.lent >= self.size
 
     def computes(self, request: Request) -> float | None:
         """Return the seconds its handler is expected to compute; None: it must not run behind a lock."""
@@ -259,7 +243,7 @@ class Pool:
     def _keep_for_hung(self, task: Task, thread: Future[Any]) -> None:
         """Keep the slot of a sync handler that runs on after its step, until it returns."""
         self.hung += 1
-        self._slots_changed()
+        self.slots_changed()
         about = log_hung(task, hung=self.hung, slots=self.size)
         loop = asyncio.get_running_loop()
         returned = watched("step", self._returned)
@@ -379,7 +363,7 @@ class Pool:
                 await self._background.ended()
                 # Then what runs, and the requests for which a slot is reserved: they may still be accepted.
                 # Hung handlers are not waited for: their steps are over.
-                while not self._is_drained:
+                while not self.is_unused:
                     self.drained.clear()
                     await self.drained.wait()
         except TimeoutError:

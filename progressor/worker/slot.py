@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from progressor.handlers.handler import handler_of
@@ -30,6 +33,46 @@ class Slot:
         self.hung: tuple[Task, Future[Any]] | None = None
         self.unsaved_bytes = 0
         self.entered: int | None = None
+
+
+class Slots(ABC):
+    """The slots of a pool, and the only place that counts them."""
+
+    def __init__(self, size: int) -> None:
+        self.size = self.free = size
+        self.hung = 0
+        """Slots of sync handlers that run on after their steps."""
+        self.lent = 0
+        """Slots that others use while what has reserved them waits."""
+
+    @property
+    def is_unused(self) -> bool:
+        """Return whether nothing has a slot but handlers that hang."""
+        return self.free + self.hung - self.lent >= self.size
+
+    def take(self) -> None:
+        """Take a slot; if none is free, `free` goes below zero."""
+        self.free -= 1
+
+    def release(self, slots: int = 1) -> None:
+        """Give slots back."""
+        self.free += slots
+        self.slots_changed()
+
+    @contextmanager
+    def lending(self) -> Iterator[None]:
+        """Lend a slot that was taken; it is taken back at the end, though others may still use it."""
+        self.lent += 1
+        self.release()
+        try:
+            yield
+        finally:
+            self.lent -= 1
+            self.take()
+
+    @abstractmethod
+    def slots_changed(self) -> None:
+        """Go on with what waits for slots."""
 
 
 class Reservation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from typing import assert_never
 
 from progressor import metrics
@@ -61,12 +62,17 @@ class Flights:
         return await self._carry(requests, [self._slot_for(request) for request in requests])
 
     async def fly_again(self, requests: Sequence[Request]) -> Sequence[Fused | Prepared]:
-        """Repeat a flight that may have been committed: its tasks run here, even if no slot is free."""
+        """Repeat a flight that may have been committed: its tasks run here, even if no slot is free.
+
+        It may wait for long for the lock of a process: meanwhile others use its slots.
+        """
         slots = [self._pools.get(request.namespace) for request in requests]
-        for slot in slots:
-            if slot is not None:
-                slot.take()
-        return await self._carry(requests, slots, tried=True)
+        with ExitStack() as waiting:
+            for slot in slots:
+                if slot is not None:
+                    slot.take()
+                    waiting.enter_context(slot.lending())
+            return await self._carry(requests, slots, tried=True)
 
     def _slot_for(self, request: Request) -> Pool | None:
         pool = self._pools.get(request.namespace)

@@ -37,8 +37,9 @@ from progressor.storage.feed.appending import FeedLetter, feeding_processes
 from progressor.storage.params import redo_columns, request_columns
 from progressor.storage.postgres.arrays import bigints, booleans, texts
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.postgres.retry import one_or_one_of
-from progressor.storage.postgres.sqlstates import BatchRefused
+from progressor.storage.postgres.retry import Apart, as_one, damage_or_lock, one_item
+from progressor.storage.postgres.session_setup import BRIEFLY
+from progressor.storage.postgres.sqlstates import BatchRefused, Blocked
 from progressor.storage.rows import record_of
 from progressor.storage.statements import REDO, Params, Results, Row
 from progressor.storage.values import Request, TaskKey
@@ -79,6 +80,12 @@ class _Try:
     place: object = None
     chosen: Sequence[Candidate] = ()
     redos: Sequence[Row] = ()
+
+    @property
+    def first(self) -> str:
+        """The id of the first process that was tried, or of the bulk's own table."""
+        ids = [*(row["process_id"] for row in self.redos), *(each.process_id for each in self.chosen)]
+        return ids[0] if ids else "bulks"
 
 
 class NewBulk(NamedTuple):
@@ -182,18 +189,18 @@ class Bulks(Audited):
 
     async def run_bulk(self, *, most: int = _MOST, now: datetime | None = None) -> BulkRound | None:
         """Run one round of a bulk that is due and that no other runner holds; None if there is none."""
-        for room in (most, 1):
+        for room, apart in ((most, one_item), (1, damage_or_lock)):
             tried = _Try()
             try:
-                return await self._round(partial(_carry, most=room, tried=tried), room, now)
+                return await self._round(partial(_carry, most=room, tried=tried), apart, now)
             except (BatchRefused, InvalidRequest) as error:
-                reason = str(error)
-        return await self._round(partial(_give_up, tried=tried, reason=reason), 1, now)
+                refused = error
+        return await self._round(partial(_leave, tried=tried, refused=refused), as_one, now)
 
     async def _round(
         self,
         carry: Callable[[Session, HeldBulk], Awaitable[BulkRound | None]],
-        room: int,
+        apart: Apart,
         now: datetime | None,
     ) -> BulkRound | None:
         async def attempt(session: Session, _again: bool) -> BulkRound | None:
@@ -201,7 +208,7 @@ class Bulks(Audited):
                 rows = (await session.transact({"lock_bulk": {"now": now}}))["lock_bulk"]
                 return await carry(session, _bulk_of(rows[0], HeldBulk)) if rows else None
 
-        return await self._run("run_bulk", attempt, patience=self._patience, apart=one_or_one_of(room))
+        return await self._run("run_bulk", attempt, patience=self._patience, apart=apart)
 
 
 async def _carry(session: Session, bulk: HeldBulk, *, most: int, tried: _Try) -> BulkRound:
@@ -230,17 +237,22 @@ async def _carry(session: Session, bulk: HeldBulk, *, most: int, tried: _Try) ->
     return await _note(session, done, under_way)
 
 
-async def _give_up(session: Session, bulk: HeldBulk, *, tried: _Try, reason: str) -> BulkRound | None:
-    """Pass by the only process or redo that was tried, unless another runner went on since."""
+async def _leave(session: Session, bulk: HeldBulk, *, tried: _Try, refused: Exception) -> BulkRound | None:
+    """Pass by the only process or redo that was tried, unless another runner went on since.
+
+    While another session keeps that process locked, the bulk waits, and other bulks go on.
+    """
+    if tried.place != bulk.place:
+        return None
+    if isinstance(refused, Blocked):
+        return await _note(session, bulk.give_up(None, f"{tried.first}: it is locked: {refused}"), ())
     if tried.redos:
         redo = tried.redos[0]
         is_due = await _go_on(session, bulk, [redo], {redo["process_no"]})
-        passed = bulk.redo_some(0, f"{redo['process_id']}: it cannot be run again: {reason}")
+        passed = bulk.redo_some(0, f"{tried.first}: it cannot be run again: {refused}")
         return await _note(session, passed, ()) if is_due else None
-    if tried.place != bulk.place:
-        return None
     tried_one = tried.chosen[0] if tried.chosen else None
-    return await _note(session, bulk.give_up(tried_one, f"it cannot be repaired: {reason}"), ())
+    return await _note(session, bulk.give_up(tried_one, f"it cannot be repaired: {refused}"), ())
 
 
 async def _note(session: Session, done: BulkRound, under_way: Sequence[Row]) -> BulkRound:
@@ -257,7 +269,7 @@ async def _redo(session: Session, bulk: HeldBulk, due: Sequence[Row]) -> BulkRou
     rows: list[Row] = []
     if requests:
         params = {**redo_columns(requests), "now": bulk.now}
-        rows = (await session.transact(dict.fromkeys(REDO, params)))["prepare_call"]
+        rows = (await session.transact({**BRIEFLY, **dict.fromkeys(REDO, params)}))["prepare_call"]
     # A redo with another lease was asked for by somebody else, before.
     redone = sum(bool(row["own"]) for row in rows)
     await _go_on(session, bulk, due, {row["process_no"] for row in rows if row["task_id"] is not None})
@@ -292,6 +304,7 @@ async def _begin(
     # A repair with a handler tells of itself.
     fed = feeding_processes(FeedLetter.REPAIRED, process_nos, now=bulk.now) if bulk.simple else {}
     statements: dict[str, Params] = {
+        **BRIEFLY,
         "lock": numbers,
         "choose_bulk": {**numbers, "until": bulk.created_at, "until_task": bulk.until_task},
         **broken_by,

@@ -323,6 +323,7 @@ class StepTransaction:
             if sqlstates.is_definite(error):
                 raise await self._refused(error) from None
         else:
+            self._storage.outage.worked()
             return None
         outcome = await self._storage.saved_before(step)
         if isinstance(outcome, LostLease) and not outcome.removed:

@@ -22,7 +22,7 @@ from progressor.outages import in_one_line
 from progressor.storage.postgres import sqlstates
 from progressor.storage.postgres.pool import ConnectionPool
 from progressor.storage.postgres.server_identity import Reach, said_by
-from progressor.storage.postgres.sqlstates import BatchRefused, ErrorClass, ErrorRule
+from progressor.storage.postgres.sqlstates import BatchRefused, Blocked, ErrorClass, ErrorRule
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -66,17 +66,20 @@ def one_item(line: ErrorRule) -> bool:
     return line.of_one_item
 
 
-def one_or_one_of(items: int) -> Apart:
-    """Return the test for a batch whose items may fail: an item alone is given up if it is damaged."""
-    return damage if items == 1 else one_item
-
-
 def damage(line: ErrorRule) -> bool:
     """Return whether it means damage.
 
     For lone items, and for claims, which would choose the same tasks again.
     """
     return line.is_damage
+
+
+def damage_or_lock(line: ErrorRule) -> bool:
+    """Return whether it means damage, or a lock that was waited for in vain.
+
+    For lone items that others come after, and that can be left for later.
+    """
+    return line.is_damage or line.is_blocked
 
 
 def lasting(error: psycopg.Error, *, role: str | None, goes_on: bool = False) -> ProgressorError | None:
@@ -155,7 +158,7 @@ class Retry:
         if self._apart(line):
             self._refusals += 2 if line.is_blocked else 1
         if self._refusals > 1:
-            raise BatchRefused(said_by(error)) from None
+            raise Blocked(said_by(error)) if line.is_blocked else BatchRefused(said_by(error)) from None
         # The first failure may be of a connection that an earlier outage ended: that is no outage now.
         counts = self._again or gives_up or line.of_one_item
         if self._saves is Saves.ONE and line.is_blocked:

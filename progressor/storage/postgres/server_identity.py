@@ -54,6 +54,10 @@ class Reach(Outage):
         self._held.worked()
 
     @property
+    def cause(self) -> str | None:
+        return super().cause or self._held.cause
+
+    @property
     def held_up(self) -> float:
         return max(super().held_up, self._held.held_up)
 

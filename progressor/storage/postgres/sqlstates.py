@@ -119,6 +119,10 @@ class BatchRefused(Exception):
     """
 
 
+class Blocked(BatchRefused):
+    """Raised when a lock was waited for in vain; for an item that is tried alone, too."""
+
+
 def judged(error: psycopg.Error) -> ErrorRule:
     """Return the rule for an error: that of the longest prefix of its SQLSTATE."""
     state = error.sqlstate

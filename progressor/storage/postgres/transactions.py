@@ -14,7 +14,7 @@ from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import Apart, Retry, Saves, as_one, lasting, never
 from progressor.storage.postgres.server_identity import Reach, outage_of, said_by
-from progressor.storage.postgres.sqlstates import BatchRefused, judged
+from progressor.storage.postgres.sqlstates import Blocked, judged
 from progressor.storage.statements import Results, Row, Transaction
 
 T = TypeVar("T")
@@ -29,6 +29,10 @@ class Doubtful(Exception):
 
 class Flight(Protocol):
     """An open transaction in which handlers run."""
+
+    @property
+    def has_saved(self) -> bool:
+        """Return whether it has saved a request or a step."""
 
     async def begin(self) -> None:
         """Open the transaction."""
@@ -85,7 +89,7 @@ class Transactions:
     async def _flight(self, made: Callable[[Session], F], *, is_batch: bool = False) -> AsyncIterator[F]:
         """Open the transaction of a flight, once; Doubtful if PostgreSQL or the connection failed.
 
-        BatchRefused if it is one of a batch and waited for a lock in vain: it was not committed.
+        Blocked if it is one of a batch and waited for a lock in vain: it was not committed.
         """
         try:
             async with self._connections.acquire() as session:
@@ -103,9 +107,9 @@ class Transactions:
                 raise final from None
             metrics.STORAGE_REPETITIONS.inc()
             if is_batch and judged(error).is_blocked:
-                raise BatchRefused(said_by(error)) from None
+                raise Blocked(said_by(error)) from None
             raise Doubtful from None
-        self.outage.worked(in_part=not is_batch)
+        self.outage.worked(in_part=not flight.has_saved)
 
     async def _rows(self, verb: str, **params: Any) -> list[Row]:
         """Run one statement, which needs no lock before it, as a transaction; return its rows."""

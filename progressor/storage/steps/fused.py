@@ -73,6 +73,10 @@ class FusedFlight:
         """The accepted tasks, with their processes."""
         return [Claimed(*each) for each in self._held.values()]
 
+    @property
+    def has_saved(self) -> bool:
+        return bool(self._held)
+
     async def begin(self) -> None:
         """Lock the processes, and look which of the requests may run."""
         look, requests = self._look, self._requests

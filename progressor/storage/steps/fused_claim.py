@@ -31,6 +31,7 @@ class FusedClaim:
         self._now = now
         self.held: list[Claimed] = []
         self.large: list[Row] = []
+        self.has_saved = False
 
     async def begin(self) -> None:
         """Claim tasks."""
@@ -50,6 +51,7 @@ class FusedClaim:
         if not steps:
             await self._session.commit({})
             return []
+        self.has_saved = True
         if (saving := lite_ending(steps, self._now)) is not None:
             results = await self._session.commit(saving, hints)
             return [*lite_outcomes_of(steps, *(results[verb] for verb in saving))]
