@@ -66,5 +66,5 @@ class Witness:
             return f"no write got through for {most:.1f} s"
         step = (beat.at - last.at).total_seconds()
         if not least - self._clock_step <= step <= most + self._clock_step:
-            return f"PostgreSQL's clock went {step:.1f} s ahead in {most:.1f} s"
+            return f"PostgreSQL's clock moved by {step:+.1f} s in {most:.1f} s"
         return None

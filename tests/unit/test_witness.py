@@ -136,7 +136,7 @@ def test_a_clock_that_was_set(life: Life, seconds: float) -> None:
     life.clock += timedelta(seconds=seconds)
     life.beats(3)
     assert life.seen == timedelta(0)
-    assert life.because == f"PostgreSQL's clock went {3 + seconds:.1f} s ahead in 3.0 s"
+    assert life.because == f"PostgreSQL's clock moved by {3 + seconds:+.1f} s in 3.0 s"
     life.beats(15)
     assert life.seen == LEASE
 
