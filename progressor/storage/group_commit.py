@@ -43,7 +43,11 @@ MAX_BATCH_BYTES = 32 << 20
 
 
 class Room(NamedTuple):
-    """The most items and bytes that may wait to leave; more are refused."""
+    """The most items and bytes that may wait to leave; more are refused.
+
+    An eighth of the items may wait for one and the same: a process that is locked, or asked for again and
+    again, leaves room for others.
+    """
 
     items: float
     size: float
@@ -130,27 +134,28 @@ class Batcher(Generic[Item, Result]):
         if self._stopped:
             answer.set_exception(_closed())
             return answer
-        size = self._size(item)
-        if self._waiting and (
-            self._waiting >= self._room.items or self._waiting_bytes + size > self._room.size
-        ):
-            answer.set_exception(self._overloaded())
-            return answer
-        self._waiting += 1
-        self._waiting_bytes += size
-        self._line_up(item, size, answer)
-        self._plan(loop)
+        size, room = self._size(item), self._room
+        if self._waiting and (self._waiting >= room.items or self._waiting_bytes + size > room.size):
+            waiting = f"{self._waiting:,} requests ({self._waiting_bytes:,} bytes) wait"
+            answer.set_exception(_overloaded(waiting))
+        elif len(line := self._line_of(item)) > room.items / 8:
+            answer.set_exception(_overloaded(f"{len(line):,} requests for the same process wait"))
+        else:
+            self._waiting += 1
+            self._waiting_bytes += size
+            line[answer] = item, size
+            self._plan(loop)
         return answer
 
-    def _line_up(self, item: Item, size: int, answer: asyncio.Future[Result]) -> None:
+    def _line_of(self, item: Item) -> _Line[Result, Item]:
+        """Return the line in which an item is to wait; if it is a new one, the item must be put there."""
         if self._apart and (apart := self._apart.get(hash(self._process(item)))):
-            apart.line[answer] = item, size
-            return
+            return apart.line
         conflict = hash(self._conflict(item))
         line = self._lines.get(conflict)
         if line is None:
             line = self._lines[conflict] = OrderedDict()
-        line[answer] = item, size
+        return line
 
     def withdraw(self, item: Item, answer: asyncio.Future[Result]) -> None:
         """Drop an item whose answer nobody awaits; one that has left already goes on."""
@@ -171,12 +176,6 @@ class Batcher(Generic[Item, Result]):
         self._waiting -= 1
         self._waiting_bytes -= size
         return item, size
-
-    def _overloaded(self) -> StorageUnavailable:
-        return StorageUnavailable(
-            f"overloaded: {self._waiting:,} requests ({self._waiting_bytes:,} bytes) wait to be sent "
-            "to PostgreSQL already; nothing was written: try again later"
-        )
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin a flight at the end of this turn of the loop, with all items of the turn."""
@@ -200,7 +199,7 @@ class Batcher(Generic[Item, Result]):
             self._go_on()
             await self._carry(batch)
         except asyncio.CancelledError:
-            # The batcher was stopped while the batch, or its items one by one, were under way.
+            # The batcher was stopped while the batch was under way.
             for _, answer in batch:
                 _fail(answer, _closed())
             raise
@@ -270,14 +269,17 @@ class Batcher(Generic[Item, Result]):
             apart = self._apart.get(process)
             if apart is None:
                 apart = self._apart[process] = _Apart()
-                lone = asyncio.get_running_loop().create_task(self._run_alone(apart))
-                self._alone.add(lone)
-                lone.add_done_callback(partial(self._on_arrival, process))
+                self._begin_alone(process, apart)
             apart.alone.append((item, answer))
         lines, self._lines = self._lines, OrderedDict()
         for line in lines.values():
             for answer, (item, size) in line.items():
-                self._line_up(item, size, answer)
+                self._line_of(item)[answer] = item, size
+
+    def _begin_alone(self, process: int, apart: _Apart[Item, Result]) -> None:
+        lone = asyncio.get_running_loop().create_task(self._run_alone(apart))
+        self._alone.add(lone)
+        lone.add_done_callback(partial(self._on_arrival, process))
 
     async def _run_alone(self, apart: _Apart[Item, Result]) -> None:
         while apart.alone:
@@ -294,11 +296,16 @@ class Batcher(Generic[Item, Result]):
 
     def _came_alone(self, process: int, lone: asyncio.Task[None]) -> None:
         self._alone.discard(lone)
-        apart = self._apart.pop(process)
+        apart = self._apart[process]
+        if apart.alone and not self._stopped:
+            # They came when its last item was through.
+            self._begin_alone(process, apart)
+            return
+        del self._apart[process]
         for _, answer in apart.alone:
             _fail(answer, _closed())
         for waiting, (item, size) in apart.line.items():
-            self._line_up(item, size, waiting)
+            self._line_of(item)[waiting] = item, size
         self._go_on()
 
     async def stop(self) -> None:
@@ -317,6 +324,12 @@ class Batcher(Generic[Item, Result]):
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
+
+
+def _overloaded(waiting: str) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"overloaded: {waiting} to be sent to PostgreSQL already; nothing was written: try again later"
+    )
 
 
 def _closed() -> StorageUnavailable:

@@ -307,6 +307,35 @@ async def test_what_comes_to_a_process_of_which_one_goes_alone(flights: Flights)
     await batcher.stop()
 
 
+async def test_one_goes_alone_as_the_last_one_before_it_ends() -> None:
+    """In the turn in which the last lone item of its process ends, another flight is refused: it goes too."""
+    loop = asyncio.get_running_loop()
+    landing: dict[str, asyncio.Future[None]] = {name: loop.create_future() for name in ("b1", "b2")}
+    again = loop.create_future()
+
+    async def run(items: Sequence[str]) -> list[str]:
+        await landing[items[0]]
+        raise BatchRefused
+
+    async def run_again(items: Sequence[str]) -> list[str]:
+        if items == ["b1"]:
+            await again
+        return [item.upper() for item in items]
+
+    batcher = Batcher("test", run, lambda item: item, process=_process, run_again=run_again)
+    answers = [batcher.submit("b1")]
+    await turns()
+    answers.append(batcher.submit("b2"))
+    await turns()
+    landing["b1"].set_result(None)
+    await turns()
+    again.set_result(None)
+    landing["b2"].set_result(None)
+    assert await asyncio.gather(*answers) == ["B1", "B2"]
+    await batcher.idle()
+    await batcher.stop()
+
+
 async def test_however_many_of_one_process_go_alone_others_leave(flights: Flights) -> None:
     """They go in their order, one at a time, and leave the flights to others."""
 
@@ -434,6 +463,27 @@ async def test_room_in_number_and_in_bytes(flights: Flights) -> None:
     assert await asyncio.gather(*flying, small, *more) == ["A", "B", "Y", "V", "W"]
     # However large, what comes when nothing waits is taken.
     assert await batcher.submit("x" * 99) == "X" * 99
+    await batcher.stop()
+
+
+async def test_room_for_one_process(flights: Flights) -> None:
+    """One of whose requests is held up leaves room for others."""
+
+    async def run(items: Sequence[str]) -> list[str]:
+        if items[0].startswith("b"):
+            raise BatchRefused
+        return [item.upper() for item in items]
+
+    room = Room(items=32, size=100)
+    batcher = Batcher("test", run, lambda item: item, process=_process, run_again=flights._run, room=room)
+    first = batcher.submit("b")
+    await turns(10)
+    waiting = [batcher.submit(f"b{number}") for number in range(5)]
+    with pytest.raises(StorageUnavailable, match=r"^overloaded: 5 requests for the same process wait"):
+        await batcher.submit("b5")
+    assert await batcher.submit("a") == "A"
+    flights.gate.set()
+    assert await asyncio.gather(first, *waiting) == ["B", "B0", "B1", "B2", "B3", "B4"]
     await batcher.stop()
 
 
