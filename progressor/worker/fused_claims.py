@@ -200,12 +200,15 @@ class _ClaimedSteps:
 
     def find(self, held: Sequence[Claimed]) -> None:
         """Go on with what was claimed, after the transaction failed; look up what is not among it."""
+        later: dict[int, Claimed] = {}
         for each in held:
             number = each.task.process_no
             started = self.begun.get(number)
-            if started is None or (number in self.steps and each.task.task_id != started.held.task.task_id):
-                # Of a later task: what became of the step before it is looked up.
+            if started is None:
                 self.run(each)
+                continue
+            if number in self.steps and each.task.task_id != started.held.task.task_id:
+                later[number] = each
                 continue
             del self.begun[number]
             self._slots.take()
@@ -218,7 +221,8 @@ class _ClaimedSteps:
         for number, step in self.steps.items():
             if number in self.begun:
                 self._slots.take()
-                self._pool.look_up(self.begun.pop(number), step, since=self._decided_at)
+                begun, then = self.begun.pop(number), later.get(number)
+                self._pool.look_up(begun, step, then, since=self._decided_at)
 
     def give_up(self) -> None:
         """Give up the steps that are left: their tasks are not in the hands of this worker."""

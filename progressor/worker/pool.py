@@ -180,20 +180,27 @@ class Pool(Slots):
             self.run(result.following)
         return result.following is not None
 
-    def look_up(self, begun: StartedStep, step: Step, *, since: float) -> None:
-        """Find out whether a step was saved with its claim, whose answer was lost, and go on after it."""
-        self._begin(self._looked_up(begun, step, since), begun.held, begun.slot)
+    def look_up(self, begun: StartedStep, step: Step, later: Claimed | None, *, since: float) -> None:
+        """Find out whether a step was saved with its claim, whose answer was lost, and go on after it.
 
-    async def _looked_up(self, begun: StartedStep, step: Step, since: float) -> None:
+        `later` is a task of its process that was claimed since. It runs behind the look-up, which would take
+        what follows on it for what followed on the step.
+        """
+        self._begin(self._looked_up(begun, step, later, since), begun.held, begun.slot)
+
+    async def _looked_up(
+        self, begun: StartedStep, step: Step, later: Claimed | None, since: float
+    ) -> None:
         saved = await self._storage.saved_before(step)
         self._budget.give_back(begun.slot)
+        following: Claimed | None = None
         if isinstance(saved, LostLease) and not saved.removed:
             # Nothing was committed: whoever claims the task runs it.
             log_again(step.task)
-            return
-        following, due = self._worker.saved_with_claim(step, saved, since=since, announces=True)
-        self.bells.expect(due)
-        await self._run_chain(following, begun.slot)
+        else:
+            following, due = self._worker.saved_with_claim(step, saved, since=since, announces=True)
+            self.bells.expect(due)
+        await self._run_chain(following or later, begun.slot)
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""

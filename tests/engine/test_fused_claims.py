@@ -160,6 +160,32 @@ async def test_a_lost_answer_before_a_continuation(case: Case, commits: Commits)
         await fired.wait()
 
 
+async def test_a_lost_answer_and_a_later_task(
+    case: Case, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repeated claim takes what came since: it runs only when it is known what became of the first."""
+    storage = case.served.pool._storage
+    search, look = storage.search, storage.saved_before
+    begun: list[str] = []
+
+    async def search_later(*args: Any, **options: Any) -> Any:
+        for _ in range(2):
+            await case.client.notify(NS, "p1", "add")
+        return await search(*args, **options)
+
+    async def look_up(step: Any) -> Any:
+        begun.extend(case.served.begun)
+        return await look(step)
+
+    monkeypatch.setattr(storage, "search", search_later)
+    monkeypatch.setattr(storage, "saved_before", look_up)
+    commits.lost = 1
+    assert await case.call() == 1
+    await eventually(lambda: len(case.served.begun) == 3, "what came since ran")
+    assert begun == ["p1"]
+    assert await case.call() == 4
+
+
 async def test_a_process_that_changed_meanwhile(
     case: Case, commits: Commits, dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
