@@ -370,9 +370,7 @@ class Pool(Slots):
                 await self._background.ended()
                 # Then what runs, and the requests for which a slot is reserved: they may still be accepted.
                 # Hung handlers are not waited for: their steps are over.
-                while not self.is_unused:
-                    self.drained.clear()
-                    await self.drained.wait()
+                await self._slots_unused()
         except TimeoutError:
             await self._give_up()
             return False
@@ -380,6 +378,16 @@ class Pool(Slots):
             for state in ("busy", "free", "hung"):
                 metrics.SLOTS.remove(self.namespace.name, state)
         return True
+
+    async def _slots_unused(self) -> None:
+        while True:
+            # A refused flight gives its slots back in the turn in which its requests begin alone: these take
+            # theirs in the next.
+            await asyncio.sleep(0)
+            if self.is_unused:
+                return
+            self.drained.clear()
+            await self.drained.wait()
 
     async def _give_up(self) -> None:
         self._has_given_up = True

@@ -385,6 +385,32 @@ async def test_stop_waits_for_a_request_that_may_yet_be_accepted(
     assert (steps.begun, pool.free) == ([], 2)
 
 
+async def test_stop_waits_for_a_request_that_goes_alone(make: Callable[[int], Pool]) -> None:
+    """Its flight was refused and gave the slot back in the turn in which it begins alone and takes it anew."""
+    pool = make(1)
+    await eventually(lambda: pool.is_idle, "nothing waits")
+    assert pool.reserve()
+    stopping = asyncio.create_task(pool.stop(20 * SECOND))
+    goes_on = asyncio.Event()
+
+    async def alone() -> None:
+        pool.take()
+        with pool.lending():
+            await goes_on.wait()
+        pool.release()
+
+    for _ in range(5):
+        await asyncio.sleep(0)
+    pool.release()
+    lone = asyncio.create_task(alone())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not stopping.done()
+    goes_on.set()
+    assert await stopping
+    await lone
+
+
 async def test_stop_waits_for_what_the_last_claim_brings(
     make: Callable[[int], Pool], storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
