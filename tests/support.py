@@ -322,7 +322,7 @@ class LossyConnections(SessionPool):
     meanwhile: Callable[[], Awaitable[object]] = staticmethod(nothing)
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self, patience: float | None = None) -> AsyncIterator[Session]:
         async with super().acquire() as session:
             if self.spared:
                 self.spared -= 1

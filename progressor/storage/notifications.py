@@ -262,6 +262,10 @@ class Signals:
         began = time.monotonic()
         try:
             await self._storage.notify(messages)
+        except asyncio.CancelledError:
+            # A stop sends them, in its last words.
+            self._outgoing.add(outgoing)
+            raise
         except ProgressorError as error:
             self._outage.failed(cause_of(error))
             return

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from progressor.errors import StorageUnavailable
+from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.handlers.namespace import Namespace
 from progressor.model import Task
 from progressor.node.wakes import chosen
@@ -66,7 +66,7 @@ class ForeignFunctions:
                 others = await self._storage.others_serving(
                     self._namespace.name, function, worker_id=self._worker_id, lease_age=self._lease_age
                 )
-            except StorageUnavailable:
+            except (StorageUnavailable, SchemaMismatch):
                 raise LeftToOthers(function, None) from None
             if not others:
                 self._left.pop(function, None)

@@ -183,14 +183,12 @@ class Pool(Slots):
     def look_up(self, begun: StartedStep, step: Step, later: Claimed | None, *, since: float) -> None:
         """Find out whether a step was saved with its claim, whose answer was lost, and go on after it.
 
-        `later` is a task of its process that was claimed since. It runs behind the look-up, which would take
-        what follows on it for what followed on the step.
+        `later` is a task of its process that was claimed since. It runs behind the look-up, which would
+        take what follows on it for what followed on the step.
         """
         self._begin(self._looked_up(begun, step, later, since), begun.held, begun.slot)
 
-    async def _looked_up(
-        self, begun: StartedStep, step: Step, later: Claimed | None, since: float
-    ) -> None:
+    async def _looked_up(self, begun: StartedStep, step: Step, later: Claimed | None, since: float) -> None:
         saved = await self._storage.saved_before(step)
         self._budget.give_back(begun.slot)
         following: Claimed | None = None
@@ -381,8 +379,8 @@ class Pool(Slots):
 
     async def _slots_unused(self) -> None:
         while True:
-            # A refused flight gives its slots back in the turn in which its requests begin alone: these take
-            # theirs in the next.
+            # A refused flight gives its slots back in the turn in which its requests begin alone: these
+            # take theirs in the next.
             await asyncio.sleep(0)
             if self.is_unused:
                 return

@@ -175,7 +175,11 @@ class Worker:
             await self._budget.room()
         task, process = held
         if self._namespace.loads_history:
-            process = await self._with_history(process, self._namespace.history_for(task))
+            try:
+                process = await self._with_history(process, self._namespace.history_for(task))
+            except InvalidRequest as error:
+                log.error("history cannot be read", extra=fields_of(task) | {"error": str(error)})  # noqa: TRY400 - a traceback may show a value
+                return self._decide(process, task, failure(error))
         used = spans()
         span = None if used is None else used.step(task, handler_of(task))
         with RunningStep(self._lending, task, span) as running:

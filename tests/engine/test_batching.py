@@ -308,7 +308,7 @@ async def test_what_comes_to_a_process_of_which_one_goes_alone(flights: Flights)
 
 
 async def test_one_goes_alone_as_the_last_one_before_it_ends() -> None:
-    """In the turn in which the last lone item of its process ends, another flight is refused: it goes too."""
+    """As the last lone item of its process ends, another flight is refused: it goes, too."""
     loop = asyncio.get_running_loop()
     landing: dict[str, asyncio.Future[None]] = {name: loop.create_future() for name in ("b1", "b2")}
     again = loop.create_future()

@@ -273,7 +273,7 @@ class Away(LossyConnections):
 
     is_away, tried = True, 0
 
-    def acquire(self) -> Any:
+    def acquire(self, patience: float | None = None) -> Any:
         self.tried += 1
         self.early = int(self.is_away)
         return super().acquire()

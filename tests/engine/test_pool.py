@@ -386,7 +386,7 @@ async def test_stop_waits_for_a_request_that_may_yet_be_accepted(
 
 
 async def test_stop_waits_for_a_request_that_goes_alone(make: Callable[[int], Pool]) -> None:
-    """Its flight was refused and gave the slot back in the turn in which it begins alone and takes it anew."""
+    """Its flight was refused and gave back the slot in the turn in which it begins alone and takes it."""
     pool = make(1)
     await eventually(lambda: pool.is_idle, "nothing waits")
     assert pool.reserve()

@@ -91,6 +91,25 @@ async def test_hints_are_coalesced(
     assert len(sent) == 1
 
 
+async def test_a_stop_sends_what_was_on_its_way(
+    pair: tuple[Heard, Heard], storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction of some hints is under way, and hangs, as their sender stops: they leave."""
+    one, two = pair
+    notify, hangs = storage.notify, asyncio.Event()
+
+    async def hanging(_hints: Sequence[tuple[str, str]]) -> None:
+        hangs.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(storage, "notify", hanging)
+    one.signals.reply(TWO, NS, 7)
+    await hangs.wait()
+    monkeypatch.setattr(storage, "notify", notify)
+    await one.signals.stop()
+    await eventually(lambda: two.replies == [7], "heard")
+
+
 def task(task_id: int, reply_to: int | None = None) -> Task:
     return Task(NS, "p1", task_id, TaskType.CALL, "act", reply_to=reply_to)
 

@@ -2,21 +2,24 @@
 
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, Self
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client import REGISTRY
 
 from progressor import HistoryRange, Namespace, Process, Reject
-from progressor.errors import StorageUnavailable
+from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable
 from progressor.handlers.running import threads
 from progressor.handlers.running.threads import NoThread
 from progressor.handlers.running.waits import Lending
 from progressor.loggers import message_of
-from progressor.model import Event, TaskStatus, TaskType
+from progressor.model import Event, Task, TaskStatus, TaskType
 from progressor.storage.group_commit import batch_steps
 from progressor.storage.operations import Storage
 from progressor.storage.values import Claimed, TaskOutcome, TaskRef
+from progressor.worker.foreign_functions import ForeignFunctions, LeftToOthers
 from progressor.worker.result_budget import ResultBudget
 from progressor.worker.slot import Slot
 from progressor.worker.worker import StepResult, Worker
@@ -39,8 +42,9 @@ from tests.support import (
 class Reads:
     """Stands where the reads of a node would: away at first, then back."""
 
-    def __init__(self, failures: int) -> None:
+    def __init__(self, failures: int, error: Exception | None = None) -> None:
         self.failures = failures
+        self.error = error or StorageUnavailable("away")
 
     async def __call__(self) -> Self:
         return self
@@ -48,7 +52,7 @@ class Reads:
     async def events(self, *_: Any, **__: Any) -> tuple[Event, ...]:
         if self.failures:
             self.failures -= 1
-            raise StorageUnavailable("away")
+            raise self.error
         return ()
 
 
@@ -83,8 +87,10 @@ async def lends_nothing(_namespace: str, _process_no: int) -> bool:
     return False
 
 
-def worker_of(namespace: Namespace, storage: Storage, told: Told, failures: int = 0) -> Worker:
-    reads: Any = Reads(failures)
+def worker_of(
+    namespace: Namespace, storage: Storage, told: Told, failures: int = 0, error: Exception | None = None
+) -> Worker:
+    reads: Any = Reads(failures, error)
     replies: Any = told
     no_connections: Any = NoConnections()
     return Worker(
@@ -124,6 +130,28 @@ async def test_a_history_that_cannot_be_read_for_now(storage: Storage, tables: T
     assert await worker.step(await held(storage), Slot()) == StepResult()
     assert [(answer.status, answer.response) for _, answer in told.answers] == [(TaskStatus.FINISHED, b"7")]
     assert len(tables.events()) == 1
+
+
+async def test_a_history_that_cannot_be_read(storage: Storage, tables: Tables, told: Told) -> None:
+    """Its step fails, and its caller is told why: the task does not stay in the hands of its worker."""
+    namespace = namespace_of(history=HistoryRange())
+    worker = worker_of(namespace, storage, told, failures=9, error=InvalidRequest("event 7: no such date"))
+    assert await worker.step(await held(storage), Slot()) == StepResult()
+    ((_, answer),) = told.answers
+    assert answer.status is TaskStatus.ERROR
+    assert "no such date" in str(answer.error)
+    assert tables.running() is None
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("away"), SchemaMismatch("no such column")])
+async def test_nobody_knows_who_serves_a_function(error: Exception) -> None:
+    """While it cannot be looked up, a request for a function that is lacking here goes back unharmed."""
+    lacking: Any = SimpleNamespace(others_serving=AsyncMock(side_effect=error))
+    foreign = ForeignFunctions(
+        Namespace(NS), lacking, worker_id=1, lease_age=timedelta(seconds=9), wake=lambda *_: None
+    )
+    with pytest.raises(LeftToOthers):
+        await foreign.leave(Task(NS, "p1", 1, TaskType.CALL, "go"))
 
 
 @pytest.mark.parametrize("codec", [None, Reversed()])

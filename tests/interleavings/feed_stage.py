@@ -178,7 +178,7 @@ class _Onlooker(SessionPool):
     """The connection of a reader who never finds a row without a position."""
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self, patience: float | None = None) -> AsyncIterator[Session]:
         async with super().acquire() as session:
             yield cast("Session", _Onlooking(session))
 

@@ -44,7 +44,7 @@ class Side(SessionPool):
         self._stopped, self._go = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self, patience: float | None = None) -> AsyncIterator[Session]:
         async with super().acquire() as session:
             self._session = session
             try:

@@ -598,7 +598,7 @@ class Paused(SessionPool):
         self.there, self.go_on = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self, patience: float | None = None) -> AsyncIterator[Session]:
         async with super().acquire() as session:
             send = session._send
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from progressor.errors import StorageUnavailable
 from progressor.storage.operations import Storage
 from progressor.storage.postgres import pool as connections
 from progressor.storage.postgres.pool import SessionPool
@@ -126,6 +127,21 @@ async def test_a_close_while_a_read_is_under_way(dsn: str, keeps_state: bool) ->
 async def test_the_question_whether_sessions_are_lent_is_cancelled(dsn: str) -> None:
     """Wherever it is."""
     await wherever(lambda: (refuse_lent_sessions(dsn), cancel, nothing))
+
+
+async def test_a_wait_for_a_connection_has_an_end(dsn: str) -> None:
+    """While all connections wait for locks, an operation with patience is told so; one without waits on."""
+    pool = SessionPool(dsn, limit=1)
+    storage = Storage(pool, patience=SECOND / 5)
+    async with pool.acquire():
+        with pytest.raises(StorageUnavailable, match="all connections are in use"):
+            await storage.mailbox("ns", "p")
+        waits = asyncio.create_task(storage.hand_back([]))
+        await asyncio.sleep(0.4)
+        assert not waits.done()
+    await waits
+    assert await storage.mailbox("ns", "p") is None
+    await pool.close()
 
 
 async def test_no_descriptor_is_left_for_a_session(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ class DesertedConnections(SessionPool):
         self.first: asyncio.Task[Any] | None = None
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self, patience: float | None = None) -> AsyncIterator[Session]:
         if self._session is not None:
             async with super().acquire() as session:
                 yield session

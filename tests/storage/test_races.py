@@ -101,7 +101,7 @@ class HeldOpen(SessionPool):
         self.at_end, self.go = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self, patience: float | None = None) -> AsyncIterator[Session]:
         async with super().acquire() as session:
             yield cast("Session", HeldSession(session, self))
 

@@ -135,10 +135,10 @@ async def test_a_wait_for_a_connection_is_no_stop(dsn: str, monkeypatch: pytest.
     """A step that reads a history while all connections are in use is told so, and goes on."""
     monkeypatch.setattr(connections, "_MOST_CONNECTIONS", 1)
     reads = Reads(dsn, patience=timedelta(seconds=0.1))
-    async with reads._connections.reading():
+    async with reads._connections.reading(None):
 
         async def step() -> None:
-            with pytest.raises(StorageUnavailable, match="all connections for reads are in use"):
+            with pytest.raises(StorageUnavailable, match="all connections are in use"):
                 await reads.process("ns", "p")
 
         task = StepTask(step())

@@ -339,7 +339,7 @@ class RefusingConnections(LossyConnections):
     refusals = 0
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self, patience: float | None = None) -> AsyncIterator[Session]:
         if not self.late and self.refusals:
             self.refusals -= 1
             raise pg.QueryCanceled("canceling statement due to statement timeout")

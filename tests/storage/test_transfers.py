@@ -226,7 +226,7 @@ class HeldCommit(SessionPool):
     first: Session | None = None
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self, patience: float | None = None) -> AsyncIterator[Session]:
         if self.first is None:
             self.first = await self.take()
             yield self.first

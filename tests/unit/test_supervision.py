@@ -181,7 +181,7 @@ _OWNERS = {
     "supervision": "it is the owner",
     "worker.pool": "chains of steps, many a millisecond; each ends in `report`",
     "storage.group_commit": "flights, many a millisecond; each ends in `report`",
-    "storage.queries.connections": "the wait for a place, which the read that waits gives up or takes",
+    "storage.postgres.pool": "the wait for a place, which what waits gives up or takes",
     "node.node": "connecting: whoever asks awaits it, and hears how it ended",
     "handlers.running.threads": "what a handler raises in its thread belongs to its caller",
     "http.server.waits": "whether a caller leaves, cancelled with the wait; each ends in `report`",

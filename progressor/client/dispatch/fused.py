@@ -90,7 +90,7 @@ class FusedBatch:
             return results
         try:
             await self._carry(fuse, prepare, results)
-        except BatchRefused:
+        except (BatchRefused, InvalidRequest):
             # Each is prepared alone, and its handler run again, once its first run has ended.
             for begun in self._begun.values():
                 await begun.given_up()

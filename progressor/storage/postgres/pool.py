@@ -60,19 +60,31 @@ class ConnectionPool(Generic[C]):
     async def _open(self) -> C:
         raise NotImplementedError
 
-    async def _place(self) -> None:
-        await self._places.acquire()
+    async def _place(self, patience: float | None) -> None:
+        if patience is None or not self._places.locked():
+            await self._places.acquire()
+            return
+        # Not `asyncio.timeout`, which cancels: a step's task takes a cancellation for a stop.
+        place = asyncio.ensure_future(self._places.acquire())
+        try:
+            await asyncio.wait((place,), timeout=patience)
+        except BaseException:
+            if not place.cancel():
+                self._places.release()
+            raise
+        if place.cancel():
+            raise psycopg.OperationalError("all connections are in use")
 
-    def acquire(self) -> Acquired[C]:
+    def acquire(self, patience: float | None = None) -> Acquired[C]:
         """Return the scope of a connection for one transaction.
 
-        One that is not idle afterwards is closed.
+        One that is not idle afterwards is closed. OperationalError if none became free in so many seconds.
         """
-        return Acquired(self)
+        return Acquired(self, patience)
 
-    async def take(self) -> C:
-        """Return an idle connection, or a new one."""
-        await self._place()
+    async def take(self, patience: float | None = None) -> C:
+        """Return an idle connection, or a new one; OperationalError if none was free in so many seconds."""
+        await self._place(patience)
         try:
             while self._idle:
                 connection, _ = self._idle.pop()
@@ -131,13 +143,14 @@ class ConnectionPool(Generic[C]):
 class Acquired(Generic[C]):
     """The scope in which a connection is in use. Not a generator, whose cost a lone request would feel."""
 
-    __slots__ = ("_connection", "_pool")
+    __slots__ = ("_connection", "_patience", "_pool")
 
-    def __init__(self, pool: ConnectionPool[C]) -> None:
+    def __init__(self, pool: ConnectionPool[C], patience: float | None) -> None:
         self._pool = pool
+        self._patience = patience
 
     async def __aenter__(self) -> C:
-        self._connection = await self._pool.take()
+        self._connection = await self._pool.take(self._patience)
         return self._connection
 
     async def __aexit__(

@@ -129,17 +129,18 @@ class Retry:
 
     async def run(
         self,
-        acquire: Callable[[], AbstractAsyncContextManager[C]],
+        acquire: Callable[[float | None], AbstractAsyncContextManager[C]],
         attempt: Callable[[C, bool], Awaitable[T]],
     ) -> T:
         """Attempt it, each time on another connection, until it is done; return its result.
 
+        `acquire` gets the seconds that it may wait for a connection, None for a wait without end.
         `attempt` gets True if there was a try before, which may have been committed. Raises BatchRefused,
         the translated error if that is final, and StorageUnavailable when the patience is over.
         """
         while True:
             try:
-                async with acquire() as connection:
+                async with acquire(self._left) as connection:
                     result = await attempt(connection, self._again)
             except psycopg.Error as error:
                 await self._failed(error)
@@ -154,7 +155,7 @@ class Retry:
         self._doubtful = self._doubtful or not sqlstates.is_definite(error)
         if (final := lasting(error, role=self._pool.role, goes_on=self._must_go_on)) is not None:
             raise final from None
-        gives_up = self._patience is not None and time.monotonic() - self._started >= self._patience
+        gives_up = self._left == 0
         if self._apart(line):
             self._refusals += 2 if line.is_blocked else 1
         if self._refusals > 1:
@@ -176,6 +177,12 @@ class Retry:
         metrics.STORAGE_REPETITIONS.inc()
         await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    @property
+    def _left(self) -> float | None:
+        if self._patience is None:
+            return None
+        return max(0.0, self._patience - (time.monotonic() - self._started))
 
     @property
     def _must_go_on(self) -> bool:

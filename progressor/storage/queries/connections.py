@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from datetime import timedelta
 from typing import Any, cast
 
 import psycopg
@@ -59,9 +57,7 @@ async def _opened() -> psycopg.AsyncConnection[Any]:
 class ReadConnections(ConnectionPool[_Reader]):
     """The connections of Reads. SQLAlchemy pools none: it would lose one on which a read was cancelled."""
 
-    def __init__(
-        self, dsn: str, *, patience: timedelta, schema: str, session_state: bool, clock: Clock | None
-    ) -> None:
+    def __init__(self, dsn: str, *, schema: str, session_state: bool, clock: Clock | None) -> None:
         super().__init__(limit=_MOST_CONNECTIONS)
         self._engine = create_async_engine(
             "postgresql+psycopg://",
@@ -74,7 +70,6 @@ class ReadConnections(ConnectionPool[_Reader]):
         if clock is not None:
             listen(self._engine.sync_engine, "before_execute", in_virtual_time(clock), retval=True)
         self._dsn = dsn
-        self._patience = patience.total_seconds()
         self._keeps_state = session_state
 
     async def _open(self) -> _Reader:
@@ -91,25 +86,10 @@ class ReadConnections(ConnectionPool[_Reader]):
         finally:
             _DRIVER.reset(token)
 
-    async def _place(self) -> None:
-        if not self._places.locked():
-            await super()._place()
-            return
-        # Not `asyncio.timeout`, which cancels: a step's task takes a cancellation for a stop.
-        place = asyncio.ensure_future(self._places.acquire())
-        try:
-            await asyncio.wait((place,), timeout=self._patience)
-        except BaseException:
-            if not place.cancel():
-                self._places.release()
-            raise
-        if place.cancel():
-            raise psycopg.OperationalError("all connections for reads are in use")
-
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """Yield a connection for one read."""
-        async with self.acquire() as reader:
+    async def reading(self, patience: float | None) -> AsyncIterator[AsyncConnection]:
+        """Yield a connection for one read; OperationalError if none became free in so many seconds."""
+        async with self.acquire(patience) as reader:
             reader.is_idle = False
             with _as_the_driver_says():
                 if not self._keeps_state:

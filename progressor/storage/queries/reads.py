@@ -74,9 +74,7 @@ class Reads:
         outage: Reach | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._connections = ReadConnections(
-            dsn, patience=patience, schema=schema, session_state=session_state, clock=clock
-        )
+        self._connections = ReadConnections(dsn, schema=schema, session_state=session_state, clock=clock)
         self._patience = patience.total_seconds()
         self._outage = outage or outage_of(dsn)
 
