@@ -28,3 +28,14 @@ class StepTransactionError(NonRetryable):
     Or it returned amid a pipeline of psycopg. The step fails, without retries, and nothing that it did in
     the transaction is kept.
     """
+
+
+class StepNotSaved(Exception):
+    """The transaction of a step is lost, and the handler's rows with it: the step is to run again.
+
+    `has_begun` unless the handler never had it. No handler and no caller sees it.
+    """
+
+    def __init__(self, reason: str, *, has_begun: bool = True) -> None:
+        super().__init__(reason)
+        self.has_begun = has_begun

@@ -1,7 +1,8 @@
 """The seam between the engine and the user's code: any return or raise becomes an Outcome.
 
 Rule: a handler cannot break the worker that runs it, or hold its process longer than it runs. Only
-exceptions for the worker pass through: a stop, Ctrl-C, and NoThread, after which no handler has begun.
+exceptions for the worker pass through: a stop, Ctrl-C, NoThread, after which no handler has begun, and
+StepNotSaved, after which it is to run again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from traceback import walk_tb
 from typing import Any, Final
 
 from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject, Undecryptable
+from progressor.errors.of_handlers import StepNotSaved
 from progressor.handlers.codec import RAW, json_object
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
@@ -23,7 +25,17 @@ from progressor.handlers.running.forks import end_child
 from progressor.handlers.running.step_task import StepTask
 from progressor.handlers.running.threads import NoThread
 from progressor.loggers import Logger
-from progressor.model import Failure, Intent, Outcome, Rejection, Remove, Snapshot, Success, Task, TaskType
+from progressor.model import (
+    Failure,
+    Intent,
+    Outcome,
+    Rejection,
+    Remove,
+    Snapshot,
+    Success,
+    Task,
+    TaskType,
+)
 
 MAX_ERROR_LENGTH = 2_000
 
@@ -41,7 +53,8 @@ async def perform(
     """Run the handler for as long as `deadlines` allow, and return its outcome.
 
     A request that expired before it began is refused here, whoever begins it, and runs nothing.
-    NoThread: it did not begin. CancelledError and KeyboardInterrupt pass if they stop the worker.
+    NoThread: it did not begin. StepNotSaved: its transaction failed beside what it did. CancelledError and
+    KeyboardInterrupt pass if they stop the worker.
     """
     if task.task_type is TaskType.REMOVE:
         return _REMOVED
@@ -140,7 +153,7 @@ def _is_for_worker(error: BaseException, deadline: Deadline) -> bool:
     """Return whether an error is not the handler's, but one of the worker, or meant for it."""
     running = deadline.task
     match error:
-        case NoThread():
+        case NoThread() | StepNotSaved():
             return True
         case asyncio.CancelledError():
             return running.is_stopped if isinstance(running, StepTask) else running.cancelling() > 0

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         wakes_nobody as wakes_nobody,
     )
     from progressor.storage.own_sql.transactions import (
-        StepNotSaved as StepNotSaved,
         StepTransaction as StepTransaction,
         StepTransactions as StepTransactions,
     )
@@ -147,7 +146,7 @@ else:
             "notifications": "Signals",
             "operations": "Storage",
             "outbox": "Delivery Outbox UndeliveredMessage WakesBehind wakes_nobody",
-            "own_sql.transactions": "StepNotSaved StepTransaction StepTransactions",
+            "own_sql.transactions": "StepTransaction StepTransactions",
             "postgres.dsn": "parsed with_database with_defaults",
             "postgres.pipeline": "Hints",
             "postgres.pool": "SessionPool",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from progressor.errors.of_handlers import StepNotSaved
 from progressor.handlers.handler import fields_of
 from progressor.handlers.running.threads import NoThread
 from progressor.loggers import Logger
 from progressor.model import Task
-from progressor.storage import StepNotSaved, Storage
+from progressor.storage import Storage
 from progressor.worker.connection_slots import NoConnection
 from progressor.worker.foreign_functions import LeftToOthers
 from progressor.worker.result_budget import NoRoom

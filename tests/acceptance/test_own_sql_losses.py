@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from progressor import HandlerFailed, InvalidRequest, Namespace, Process, TaskStatus
 from progressor.handlers.function import Function
+from progressor.storage.own_sql import drivers
 from progressor.storage.own_sql.drivers import AsyncDriver, Marked
 from progressor.storage.postgres.pipeline import Session
 from progressor.worker.connection_slots import ConnectionSlots, FunctionLine
@@ -30,10 +31,10 @@ __all__ = ["admin", "ledger"]
 SECOND = timedelta(seconds=1)
 
 
-async def end_sessions(admin: psycopg.AsyncConnection[Any]) -> int:
+async def end_sessions(admin: psycopg.AsyncConnection[Any], way: str = "terminate") -> int:
     """End the connections of handlers that are in a transaction; an idle one may be beside them."""
     found = await admin.execute(
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        f"SELECT count(pg_{way}_backend(pid)) FROM pg_stat_activity "
         "WHERE application_name = 'progressor step' AND datname = current_database() "
         "AND xact_start IS NOT NULL"
     )
@@ -173,11 +174,12 @@ async def test_a_request_whose_connection_is_lost_before_its_handler_has_not_beg
     assert entry.attempts_count == 0
 
 
+@pytest.mark.parametrize("way", ["terminate", "cancel"])
 @pytest.mark.parametrize("name", ["async_connection", "blocking_psycopg"])
 async def test_a_connection_that_is_lost_in_a_deferred_trigger_is_no_failure_of_the_handler(
-    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], ledger: Ledger, name: str
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], ledger: Ledger, name: str, way: str
 ) -> None:
-    """It is lost while the constraints are checked, after the handler: which runs again."""
+    """It is lost, or cancelled, while constraints are checked, after the handler: which runs again."""
     client = (await engine(Till().namespace)).client
     await client.start(NS, "p", 1)
     await admin.execute("CREATE SEQUENCE checks")
@@ -196,9 +198,33 @@ async def test_a_connection_that_is_lost_in_a_deferred_trigger_is_no_failure_of_
         return await found.fetchone()
 
     await until(checks, lambda row: row == (True,))
-    assert await end_sessions(admin) == 1
+    assert await end_sessions(admin, way) == 1
     assert await asking == 5
     assert await ledger() == [1, 5]
+
+
+@pytest.mark.parametrize("name", ["async_connection", "blocking_psycopg"])
+async def test_a_begin_that_is_cancelled_is_no_failure_of_the_handler(
+    engine: MakeEngine,
+    ledger: Ledger,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its handler was not called: the step is handed back, and no try is counted."""
+    till = Till()
+    client = (await engine(till.namespace)).client
+    await client.start(NS, "p", 1)
+    cancelled = b"SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(9)"
+    with monkeypatch.context() as patch:
+        patch.setattr(drivers, "_BEGUN", cancelled)
+        asking = asyncio.create_task(client.call(NS, "p", name, {"amount": 5}))
+        await until(lambda: asyncio.sleep(0, caplog.text), lambda text: "step, handed back" in text)
+    assert await asking == 5
+    assert await ledger() == [1, 5]
+    *_, entry = await client.trace(NS, "p")
+    assert entry.attempts_count == 0
+    assert "handler failed" not in caplog.text
 
 
 async def test_a_pipeline_that_does_not_end_is_a_lost_connection(

@@ -24,10 +24,11 @@ from progressor import (
 from progressor.client.feed import forwarder, subscription
 from progressor.client.feed.slices import OpenSlice
 from progressor.client.feed.subscription import Subscription
+from progressor.errors.of_handlers import StepNotSaved
 from progressor.sinks.config import ForwardedTo
 from progressor.sinks.function import FunctionOptions
 from progressor.storage.operations import Storage
-from progressor.storage.own_sql.transactions import StepNotSaved, StepTransactions
+from progressor.storage.own_sql.transactions import StepTransactions
 from tests.feed.test_forwarding import QUICK, Books, ended, forwarding, till, until_parked
 from tests.support import Tables, eventually
 

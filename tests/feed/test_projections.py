@@ -187,7 +187,8 @@ async def test_a_commit_without_an_answer(
     engine: Engine, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not known whether the batch counts: the checkpoint tells, and nothing counts twice."""
-    from progressor.storage.own_sql.transactions import StepNotSaved, StepTransaction  # noqa: PLC0415
+    from progressor.errors.of_handlers import StepNotSaved  # noqa: PLC0415
+    from progressor.storage.own_sql.transactions import StepTransaction  # noqa: PLC0415
 
     commit, lost = StepTransaction.commit, [True, True, True]
 

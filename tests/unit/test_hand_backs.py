@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from progressor.errors.of_handlers import StepNotSaved
 from progressor.model import Task, TaskType
-from progressor.storage import StepNotSaved
 from progressor.worker import hand_backs
 
 SECOND = timedelta(seconds=1)

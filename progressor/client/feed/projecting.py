@@ -15,8 +15,9 @@ from progressor.client.feed.forwarder import Receiver
 from progressor.client.feed.slices import Checkpoint
 from progressor.client.results import FeedEvent
 from progressor.errors import StorageUnavailable
+from progressor.errors.of_handlers import StepNotSaved
 from progressor.node.node import Node
-from progressor.storage import Doubtful, StepNotSaved, StepTransaction, StepTransactions
+from progressor.storage import Doubtful, StepTransaction, StepTransactions
 
 
 class ProjectionReceiver(Receiver):

@@ -6,6 +6,8 @@ handler does, and does nothing any more once the step is over, whatever the hand
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -15,6 +17,9 @@ from psycopg import pq
 from psycopg.rows import TupleRow
 
 from progressor.errors import StepTransactionError
+from progressor.errors.of_handlers import StepNotSaved
+from progressor.storage.postgres.server_identity import said_by
+from progressor.storage.postgres.sqlstates import judged
 from progressor.storage.statements import STATEMENTS, Params
 
 _BEGIN, _GUARDS = STATEMENTS["begin"].encode(), STATEMENTS["step_guards"].encode()
@@ -42,6 +47,17 @@ class Marked:
     """True once the handler has returned, and all that it did can be committed."""
     is_piped: bool = False
     """True if the handler ended amid a pipeline of psycopg."""
+
+
+@contextmanager
+def _by_engine(given: Marked) -> Iterator[None]:
+    """Raise StepNotSaved for errors of the engine's own statements that pass: no handler is to blame."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if judged(error).meaning.is_final:
+            raise
+        raise StepNotSaved(said_by(error), has_begun=given.has_begun) from None
 
 
 class _Driver(psycopg.BaseConnection[TupleRow]):
@@ -127,10 +143,11 @@ class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
 
     async def begin(self, given: Marked) -> None:
         """Begin the transaction, and hand it to the handler."""
-        async with self.pipeline():
-            await self.execute(_BEGIN)
-            await self.execute(_GUARDS, given.params)
-            await self.execute(_BEGUN)
+        with _by_engine(given):
+            async with self.pipeline():
+                await self.execute(_BEGIN)
+                await self.execute(_GUARDS, given.params)
+                await self.execute(_BEGUN)
         self.stage = Stage.LENT
         given.has_begun = True
 
@@ -146,9 +163,10 @@ class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
     async def check(self, given: Marked) -> None:
         """Raise StepTransactionError if the transaction cannot be saved, or what a constraint raises."""
         self._check_status()
-        async with self.pipeline():
-            await self.execute(_CONSTRAINTS)
-            found = await self.execute(_MARK)
+        with _by_engine(given):
+            async with self.pipeline():
+                await self.execute(_CONSTRAINTS)
+                found = await self.execute(_MARK)
         _check_mark(found.pgresult, given)
 
 
@@ -170,7 +188,7 @@ class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
 
     def begin(self, given: Marked) -> None:
         """Begin the transaction, and hand it to the handler."""
-        with self.pipeline():
+        with _by_engine(given), self.pipeline():
             self.execute(_BEGIN)
             self.execute(_GUARDS, given.params)
             self.execute(_BEGUN)
@@ -189,7 +207,7 @@ class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
     def check(self, given: Marked) -> None:
         """Raise StepTransactionError if the transaction cannot be saved, or what a constraint raises."""
         self._check_status()
-        with self.pipeline():
+        with _by_engine(given), self.pipeline():
             self.execute(_CONSTRAINTS)
             found = self.execute(_MARK)
         _check_mark(found.pgresult, given)

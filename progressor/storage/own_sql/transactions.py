@@ -20,6 +20,7 @@ import psycopg
 from psycopg import pq
 from psycopg.rows import TupleRow
 
+from progressor.errors.of_handlers import StepNotSaved
 from progressor.model import Failure, Outcome, WantedConnection
 from progressor.storage.operations import Storage
 from progressor.storage.own_sql.drivers import Marked
@@ -63,17 +64,6 @@ _IDLE_GRACE, _WHOLE_GRACE = 5_000, 10_000
 _STEP_TIMEOUT = "StepTimeout"
 # Seconds to cancel a statement that a handler left behind.
 _CANCEL = 2.0
-
-
-class StepNotSaved(Exception):
-    """The transaction of a step is lost, and the handler's rows with it: the step is to run again.
-
-    `has_begun` unless the handler never had it.
-    """
-
-    def __init__(self, reason: str, *, has_begun: bool = True) -> None:
-        super().__init__(reason)
-        self.has_begun = has_begun
 
 
 class _StepSession(Session):
