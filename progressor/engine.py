@@ -82,8 +82,9 @@ class Engine:
     Further keywords are those of EngineOptions; InvalidRequest names a wrong one. Entering the block raises
     StorageUnavailable or SchemaMismatch if the database cannot be used, LifespanFailed if the lifespan
     raises, and InvalidRequest if it does not give all resources that handlers take. `engine.client` runs
-    its requests in this process if a slot is free. Leaving the block lets running steps finish (for
-    `stop_grace`, by default 30 s) and hands back the rest.
+    its requests in this process if a slot is free. Leaving the block hands back tasks that
+    have not begun, and lets running steps finish for `stop_grace`, by default 30 s. Longer ones are given
+    up: a zombie collector takes their tasks, and `on_zombie` decides what becomes of them.
     """
 
     _worker_type: type[Worker] = Worker
@@ -292,8 +293,9 @@ class Engine:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop claiming, let running steps finish (for `stop_grace`), hand back the rest, deregister.
+        """Stop claiming, hand back what has not begun, let running steps finish, deregister.
 
+        Steps that run longer than `stop_grace` are given up: a zombie collector takes their tasks.
         LifespanFailed if the lifespan raises then; the engine has stopped all the same.
         """
         try:

@@ -31,7 +31,7 @@ class HandlerProfile:
         self.waits = False
         self.seconds = 0.0
 
-    def computes(self, fuse: Fuse) -> float | None:
+    def fusable_seconds(self, fuse: Fuse) -> float | None:
         """Return the seconds it is expected to compute, if it may be run behind a lock; else None."""
         if fuse == "never" or self.stated is False:
             return None

@@ -30,7 +30,7 @@ from progressor.supervision import expect, log_failed, watched
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _Batch = list[tuple[Item, asyncio.Future[Result]]]
-_Line = OrderedDict[asyncio.Future[Result], tuple[Item, int]]
+_Queue = OrderedDict[asyncio.Future[Result], tuple[Item, int]]
 
 MAX_FLIGHTS = 2
 MAX_BATCH = 128
@@ -58,12 +58,12 @@ UNBOUNDED = Room(math.inf, math.inf)
 REQUESTS = Room(20_000, 256 << 20)
 
 
-class _Apart(Generic[Item, Result]):
+class _Retries(Generic[Item, Result]):
     """The items of a process that are run alone, one by one, and the later ones that wait for these."""
 
     def __init__(self) -> None:
-        self.alone: deque[tuple[Item, asyncio.Future[Result]]] = deque()
-        self.line: _Line[Result, Item] = OrderedDict()
+        self.items: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self.behind: _Queue[Result, Item] = OrderedDict()
 
 
 class Batcher(Generic[Item, Result]):
@@ -92,15 +92,15 @@ class Batcher(Generic[Item, Result]):
         self._process = process or conflict
         self._size = size
         self._room = room
-        # The waiting items and their sizes, by the futures of their callers, in a line for each hash of
-        # `conflict`: only the first of a line can leave. Two conflicts of one hash only delay each other.
+        # The waiting items and their sizes, by the futures of their callers, in a queue for each hash of
+        # `conflict`: only the first of a queue can leave. Two conflicts of one hash only delay each other.
         # Then the number and the bytes of all waiting items.
-        self._lines: OrderedDict[int, _Line[Result, Item]] = OrderedDict()
+        self._queues: OrderedDict[int, _Queue[Result, Item]] = OrderedDict()
         self._waiting = self._waiting_bytes = 0
         self._flights: set[asyncio.Task[None]] = set()
         # The runs of items of refused batches, one for each process; these by the hash of `process`.
-        self._alone: set[asyncio.Task[None]] = set()
-        self._apart: dict[int, _Apart[Item, Result]] = {}
+        self._retrying: set[asyncio.Task[None]] = set()
+        self._retries: dict[int, _Retries[Item, Result]] = {}
         # The flight that has not chosen its items yet.
         self._planned: asyncio.Task[None] | None = None
         self._stopped = False
@@ -109,17 +109,17 @@ class Batcher(Generic[Item, Result]):
         self._context = contextvars.copy_context()
         # Callbacks of the loop, made once.
         self._on_landing = watched("batch", self._land)
-        self._on_arrival = watched("batch", self._came_alone)
+        self._on_retries_ended = watched("batch", self._retries_ended)
 
     @property
     def is_idle(self) -> bool:
         """Return whether no item waits to leave, or is under way."""
-        return not (self._waiting or self._flights or self._alone)
+        return not (self._waiting or self._flights or self._retrying)
 
     async def idle(self) -> None:
         """Wait until no item waits to leave, or is under way."""
         while not self.is_idle:
-            await asyncio.wait({*self._flights, *self._alone})
+            await asyncio.wait({*self._flights, *self._retrying})
 
     def submit(self, item: Item) -> asyncio.Future[Result]:
         """Return the future of the item's result; StorageUnavailable if there is no room, or after `stop`.
@@ -138,41 +138,41 @@ class Batcher(Generic[Item, Result]):
         if self._waiting and (self._waiting >= room.items or self._waiting_bytes + size > room.size):
             waiting = f"{self._waiting:,} requests ({self._waiting_bytes:,} bytes) wait"
             answer.set_exception(_overloaded(waiting))
-        elif len(line := self._line_of(item)) > room.items / 8:
-            answer.set_exception(_overloaded(f"{len(line):,} requests for the same process wait"))
+        elif len(queue := self._queue_of(item)) > room.items / 8:
+            answer.set_exception(_overloaded(f"{len(queue):,} requests for the same process wait"))
         else:
             self._waiting += 1
             self._waiting_bytes += size
-            line[answer] = item, size
+            queue[answer] = item, size
             self._plan(loop)
         return answer
 
-    def _line_of(self, item: Item) -> _Line[Result, Item]:
-        """Return the line in which an item is to wait; if it is a new one, the item must be put there."""
-        if self._apart and (apart := self._apart.get(hash(self._process(item)))):
-            return apart.line
+    def _queue_of(self, item: Item) -> _Queue[Result, Item]:
+        """Return the queue in which an item is to wait; if it is a new one, the item must be put there."""
+        if self._retries and (retries := self._retries.get(hash(self._process(item)))):
+            return retries.behind
         conflict = hash(self._conflict(item))
-        line = self._lines.get(conflict)
-        if line is None:
-            line = self._lines[conflict] = OrderedDict()
-        return line
+        queue = self._queues.get(conflict)
+        if queue is None:
+            queue = self._queues[conflict] = OrderedDict()
+        return queue
 
     def withdraw(self, item: Item, answer: asyncio.Future[Result]) -> None:
         """Drop an item whose answer nobody awaits; one that has left already goes on."""
         conflict = hash(self._conflict(item))
-        line = self._lines.get(conflict)
-        apart = self._apart.get(hash(self._process(item)))
-        if line is not None and answer in line:
-            self._take(line, answer)
-            if not line:
-                del self._lines[conflict]
+        queue = self._queues.get(conflict)
+        retries = self._retries.get(hash(self._process(item)))
+        if queue is not None and answer in queue:
+            self._take(queue, answer)
+            if not queue:
+                del self._queues[conflict]
             answer.cancel()
-        elif apart is not None and answer in apart.line:
-            self._take(apart.line, answer)
+        elif retries is not None and answer in retries.behind:
+            self._take(retries.behind, answer)
             answer.cancel()
 
-    def _take(self, line: _Line[Result, Item], answer: asyncio.Future[Result]) -> tuple[Item, int]:
-        item, size = line.pop(answer)
+    def _take(self, queue: _Queue[Result, Item], answer: asyncio.Future[Result]) -> tuple[Item, int]:
+        item, size = queue.pop(answer)
         self._waiting -= 1
         self._waiting_bytes -= size
         return item, size
@@ -180,14 +180,14 @@ class Batcher(Generic[Item, Result]):
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin a flight at the end of this turn of the loop, with all items of the turn."""
         # So many processes are not held up by one item: other items wait until these are through.
-        if self._planned is None and len(self._flights) < MAX_FLIGHTS and len(self._alone) < MAX_BATCH:
+        if self._planned is None and len(self._flights) < MAX_FLIGHTS and len(self._retrying) < MAX_BATCH:
             # Not by the loop's task factory: an eager one would begin the flight before the turn is over.
             self._planned = flight = asyncio.Task(self._fly(), loop=loop, context=self._context.copy())
             self._flights.add(flight)
             flight.add_done_callback(self._on_landing)
 
     def _go_on(self) -> None:
-        if self._lines:
+        if self._queues:
             self._plan(asyncio.get_running_loop())
 
     async def _fly(self) -> None:
@@ -223,22 +223,22 @@ class Batcher(Generic[Item, Result]):
         bytes_ = 0
         # Flights that are free, with this one, which is in `_flights` already.
         free = MAX_FLIGHTS - len(self._flights) + 1
-        share = math.ceil(len(self._lines) / free)
+        share = math.ceil(len(self._queues) / free)
         most = min(MAX_BATCH, max(LEAST_SHARE, share))
-        for _ in range(min(most, len(self._lines))):
-            conflict, line = self._lines.popitem(last=False)
-            answer, (_, size) = next(iter(line.items()))
+        for _ in range(min(most, len(self._queues))):
+            conflict, queue = self._queues.popitem(last=False)
+            answer, (_, size) = next(iter(queue.items()))
             if batch and bytes_ + size > MAX_BATCH_BYTES:
                 # It becomes the first of the next batch.
-                self._lines[conflict] = line
-                self._lines.move_to_end(conflict, last=False)
+                self._queues[conflict] = queue
+                self._queues.move_to_end(conflict, last=False)
                 break
-            item, _ = self._take(line, answer)
+            item, _ = self._take(queue, answer)
             batch.append((item, answer))
             bytes_ += size
-            if line:
-                # The rest of the line goes behind all other lines.
-                self._lines[conflict] = line
+            if queue:
+                # The rest of the queue goes behind all other queues.
+                self._queues[conflict] = queue
         return batch
 
     async def _carry(self, batch: _Batch[Item, Result]) -> None:
@@ -251,42 +251,42 @@ class Batcher(Generic[Item, Result]):
                 _fail(answer, error)
         except BatchRefused:
             # One item may be the cause: it must hold up no other.
-            self._send_alone(batch)
+            self._retry_one_by_one(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, one item's fault is not the others'
             if len(batch) == 1:
                 _fail(batch[0][1], error)
             else:
                 # The error may have come after the commit: each item finds what it has done already.
-                self._send_alone(batch)
+                self._retry_one_by_one(batch)
         else:
             for (_, answer), result in zip(batch, results, strict=True):
                 _settle(answer, result)
 
-    def _send_alone(self, batch: _Batch[Item, Result]) -> None:
+    def _retry_one_by_one(self, batch: _Batch[Item, Result]) -> None:
         """Run each of these alone, those of one process in their order; what waits of it waits for them."""
         for item, answer in batch:
             process = hash(self._process(item))
-            apart = self._apart.get(process)
-            if apart is None:
-                apart = self._apart[process] = _Apart()
-                self._begin_alone(process, apart)
-            apart.alone.append((item, answer))
-        lines, self._lines = self._lines, OrderedDict()
-        for line in lines.values():
-            for answer, (item, size) in line.items():
-                self._line_of(item)[answer] = item, size
+            retries = self._retries.get(process)
+            if retries is None:
+                retries = self._retries[process] = _Retries()
+                self._begin_retries(process, retries)
+            retries.items.append((item, answer))
+        queues, self._queues = self._queues, OrderedDict()
+        for queue in queues.values():
+            for answer, (item, size) in queue.items():
+                self._queue_of(item)[answer] = item, size
 
-    def _begin_alone(self, process: int, apart: _Apart[Item, Result]) -> None:
-        lone = asyncio.get_running_loop().create_task(self._run_alone(apart))
-        self._alone.add(lone)
-        lone.add_done_callback(partial(self._on_arrival, process))
+    def _begin_retries(self, process: int, retries: _Retries[Item, Result]) -> None:
+        retrying = asyncio.get_running_loop().create_task(self._retry_all(retries))
+        self._retrying.add(retrying)
+        retrying.add_done_callback(partial(self._on_retries_ended, process))
 
-    async def _run_alone(self, apart: _Apart[Item, Result]) -> None:
-        while apart.alone:
-            await self._once_more(*apart.alone[0])
-            apart.alone.popleft()
+    async def _retry_all(self, retries: _Retries[Item, Result]) -> None:
+        while retries.items:
+            await self._retry(*retries.items[0])
+            retries.items.popleft()
 
-    async def _once_more(self, item: Item, answer: asyncio.Future[Result]) -> None:
+    async def _retry(self, item: Item, answer: asyncio.Future[Result]) -> None:
         try:
             (result,) = await self._run_again([item])
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets it
@@ -294,18 +294,18 @@ class Batcher(Generic[Item, Result]):
         else:
             _settle(answer, result)
 
-    def _came_alone(self, process: int, lone: asyncio.Task[None]) -> None:
-        self._alone.discard(lone)
-        apart = self._apart[process]
-        if apart.alone and not self._stopped:
+    def _retries_ended(self, process: int, retrying: asyncio.Task[None]) -> None:
+        self._retrying.discard(retrying)
+        retries = self._retries[process]
+        if retries.items and not self._stopped:
             # They came when its last item was through.
-            self._begin_alone(process, apart)
+            self._begin_retries(process, retries)
             return
-        del self._apart[process]
-        for _, answer in apart.alone:
+        del self._retries[process]
+        for _, answer in retries.items:
             _fail(answer, _closed())
-        for waiting, (item, size) in apart.line.items():
-            self._line_of(item)[waiting] = item, size
+        for waiting, (item, size) in retries.behind.items():
+            self._queue_of(item)[waiting] = item, size
         self._go_on()
 
     async def stop(self) -> None:
@@ -314,13 +314,13 @@ class Batcher(Generic[Item, Result]):
         What was committed stays committed.
         """
         self._stopped = True
-        for line in (*self._lines.values(), *(apart.line for apart in self._apart.values())):
-            for answer in line:
+        for queue in (*self._queues.values(), *(retries.behind for retries in self._retries.values())):
+            for answer in queue:
                 _fail(answer, _closed())
-            line.clear()
-        self._lines.clear()
+            queue.clear()
+        self._queues.clear()
         self._waiting = self._waiting_bytes = 0
-        flights = [*self._flights, *self._alone]
+        flights = [*self._flights, *self._retrying]
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)

@@ -44,7 +44,7 @@ from progressor.storage.postgres.session_setup import BRIEFLY
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import grouped, is_gone, outcomes_of, prepared_of, standing_of, started_of
 from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
-from progressor.storage.steps.claims import accepted
+from progressor.storage.steps.claims import outcome_if_unreadable
 from progressor.storage.steps.fused import CALLS, INITS, FusedFlight
 from progressor.storage.steps.held import HeldTasks
 from progressor.storage.steps.save import save
@@ -177,7 +177,7 @@ class Storage(
         except (Unreadable, BatchRefused) as error:
             if len(requests) > 1 or (isinstance(error, BatchRefused) and not tried):
                 raise
-            return [await accepted(self._until_done, requests[0], error, self._unread)]
+            return [await outcome_if_unreadable(self._until_done, requests[0], error, self._unread)]
         return [prepared_of(request, row) for request, row in zip(requests, results[outcome], strict=True)]
 
     async def prepare_call(

@@ -40,14 +40,14 @@ class RepeatingWorker(Worker):
                 await self._run_and_lose(held, slot, lost)
         return await super().step(held, slot)
 
-    async def decided(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> Decision:
+    async def run_handler(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> Decision:
         """Run the handler of a task; the last run decides."""
         if self.repeats and own is None:
             await self._run_and_lose(held, slot)
-        return await super().decided(held, slot, own)
+        return await super().run_handler(held, slot, own)
 
     async def _run_and_lose(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> None:
-        await super().decided(held, slot, own)
+        await super().run_handler(held, slot, own)
         self._budget.give_back(slot)
 
 

@@ -57,8 +57,11 @@ class Claims:
         self._last: Kind = "timers"
         self._groups_first = False
 
-    async def begin(self, kind: Kind) -> bool:
-        """Begin a claim; return whether no limit concerns it, and no function is left to others."""
+    async def release_due(self, kind: Kind) -> bool:
+        """Release what was held and is due, before a claim; return whether the claim may be fused.
+
+        That is: no limit concerns it, and no function is left to others.
+        """
         if kind == "timers":
             await self._release()
         return not (self.in_groups or self._rates.any or self._foreign.left())

@@ -33,7 +33,7 @@ _PATIENCE = 5.0
 # Steps of a namespace that wait for a connection outside of its slots.
 MOST_WAITING = 1_000
 # A slow function holds its slots so many times as long as the briefest one, and for so many seconds.
-_TIMES, _SECONDS = 10, 0.1
+_SLOW_FACTOR, _SLOW_FLOOR = 10, 0.1
 # The last steps of a function that tell how long it holds them: in their median, so that an odd one counts
 # for nothing.
 _LAST = 3
@@ -44,10 +44,10 @@ class NoConnection(NoRoom):
 
 
 class WaitingStep(NamedTuple):
-    """The place of a waiting step in the line of all, and the steps to which it belongs."""
+    """The ticket of a waiting step, smaller than those of later ones, and the steps of its namespace."""
 
-    place: int
-    of: StepConnections
+    ticket: int
+    owner: StepConnections
 
 
 class HeldSlot:
@@ -83,9 +83,9 @@ class FunctionLine:
         return sum(each.since <= long_ago for each in islice(self.held, _LAST)) > _LAST // 2
 
     @property
-    def place(self) -> int:
-        """The place of the step that waits longest."""
-        return next(iter(self.waiting.values())).place
+    def first_ticket(self) -> int:
+        """The ticket of the step that waits longest."""
+        return next(iter(self.waiting.values())).ticket
 
     def begin(self) -> HeldSlot:
         """Give a slot to a step."""
@@ -123,7 +123,7 @@ class ConnectionSlots:
         self._most_slow = (self.size + 1) // 2
         self._patience = min(_PATIENCE, options.zombie_grace.total_seconds() / 2)
         self._lines: dict[Function, FunctionLine] = {}
-        self._places = count()
+        self._tickets = count()
         self._now = now
 
     def show(self) -> None:
@@ -143,7 +143,7 @@ class ConnectionSlots:
     def has_room(self, line: FunctionLine) -> bool:
         """Return whether a step of this line may have a slot now."""
         lines = self._lines.values()
-        limit = max(_SECONDS, _TIMES * min(each.typical for each in lines))
+        limit = max(_SLOW_FLOOR, _SLOW_FACTOR * min(each.typical for each in lines))
         if self.free <= 0 or not line.is_slow(limit):
             return self.free > 0
         return sum(len(each.held) for each in lines if each.is_slow(limit)) < self._most_slow
@@ -152,7 +152,7 @@ class ConnectionSlots:
         self.free -= 1
         return line.begin()
 
-    async def take(self, line: FunctionLine, of: StepConnections) -> HeldSlot:
+    async def take(self, line: FunctionLine, owner: StepConnections) -> HeldSlot:
         """Take a slot for a step of this line.
 
         NoConnection if none was free for too long, or the waits were ended.
@@ -160,7 +160,7 @@ class ConnectionSlots:
         if self.has_room(line):
             return self._lend(line)
         granted: asyncio.Future[HeldSlot | None] = asyncio.get_running_loop().create_future()
-        line.waiting[granted] = WaitingStep(next(self._places), of)
+        line.waiting[granted] = WaitingStep(next(self._tickets), owner)
         try:
             # Not `asyncio.timeout`, which cancels: a step's task takes a cancellation for a stop.
             await asyncio.wait((granted,), timeout=self._patience)
@@ -183,15 +183,15 @@ class ConnectionSlots:
         self.free += 1
         # More than one: where a function is not slow any more, its steps may have what was kept from them.
         while able := [each for each in self._lines.values() if each.waiting and self.has_room(each)]:
-            first = min(able, key=lambda each: each.place)
+            first = min(able, key=lambda each: each.first_ticket)
             granted = next(iter(first.waiting))
             del first.waiting[granted]
             granted.set_result(self._lend(first))
 
-    def refuse(self, of: StepConnections) -> None:
+    def refuse(self, owner: StepConnections) -> None:
         """End the waits of these steps."""
         for line in self._lines.values():
-            for granted in [each for each, waiting in line.waiting.items() if waiting.of is of]:
+            for granted in [each for each, waiting in line.waiting.items() if waiting.owner is owner]:
                 del line.waiting[granted]
                 granted.set_result(None)
 
@@ -227,7 +227,7 @@ class StepConnections:
             raise NoConnection
         if has_room or self.pool.lent >= MOST_WAITING:
             return await self._slots.take(line, self)
-        with self.pool.lending():
+        with self.pool.lending_slot():
             return await self._slots.take(line, self)
 
     def close(self) -> None:

@@ -74,13 +74,13 @@ class FusedClaims:
     def note(self, kind: Kind, held: Sequence[Claimed]) -> None:
         """Learn from what was claimed whether the next claim of this kind is to be fused."""
         if held:
-            ready = sum(self._computes(each.task) is not None for each in held)
+            ready = sum(self._fusable_seconds(each.task) is not None for each in held)
             self.pays[kind] = ready * 2 > len(held)
 
     def _profile_of(self, task: Task) -> HandlerProfile | None:
         return self._namespace.profile_of(task.task_type, task.name)
 
-    def _computes(self, task: Task) -> float | None:
+    def _fusable_seconds(self, task: Task) -> float | None:
         if task.expires_at is not None or may_be_passed_over(task):
             # It has begun only once its claim is committed: were that lost, it might expire, or be passed
             # over, though it ran.
@@ -91,7 +91,7 @@ class FusedClaims:
         if task.task_type.is_timer and not profile.was_run:
             # One that kills its worker uses up its attempts: after a restart it is seen as running.
             return None
-        return profile.computes(self._fuse)
+        return profile.fusable_seconds(self._fuse)
 
     async def claim(self, kind: Kind, slots: Reservation, room: int) -> bool:
         """Claim tasks of a kind and run them; return whether more may wait."""
@@ -133,7 +133,7 @@ class FusedClaims:
         claiming = self._storage.fused_claim(name, kind, limit, worker_id=self._pool.worker_id, lease=lease)
         async with claiming as claim:
             metrics.took(SCANNING[kind], began, name)
-            await flight.begin(claim.held, self._computes)
+            await flight.begin(claim.held, self._fusable_seconds)
             steps = list(flight.steps.values())
             return claim, await claim.commit(steps, self._hints(steps))
 
@@ -153,14 +153,14 @@ class _ClaimedSteps:
         self.steps: dict[int, Step] = {}
         self.seconds = self._decided_at = 0.0
 
-    async def begin(self, held: Sequence[Claimed], computes: Callable[[Task], float | None]) -> None:
+    async def begin(self, held: Sequence[Claimed], fusable_seconds: Callable[[Task], float | None]) -> None:
         """Begin what may run behind the locks, and give it one turn of the loop."""
         together, began = 0.0, time.monotonic()
         for each in held:
-            seconds = computes(each.task)
+            seconds = fusable_seconds(each.task)
             if seconds is not None and (not self.begun or together + seconds <= MOST_TOGETHER):
                 together += seconds
-                self.begun[each.task.process_no] = self._pool.begin(each)
+                self.begun[each.task.process_no] = self._pool.begin_step(each)
         if self.begun:
             # The handlers run here: the tasks that were begun have their turn of the loop.
             await asyncio.sleep(0)
@@ -168,7 +168,7 @@ class _ClaimedSteps:
         self.seconds = self._decided_at - began
         size = 0
         for number, started in self.begun.items():
-            decision = started.decided()
+            decision = started.decision_if_done()
             if decision is None:
                 continue
             step = self._worker.step_of(started.held, decision, started.slot)

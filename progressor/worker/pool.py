@@ -113,7 +113,7 @@ class Pool(Slots):
         # While tasks are known to wait, an eighth of the slots is kept for them: requests made in this OS
         # process must not starve the timers.
         kept = max(1, self.size // 8) if self.bells.rung else 0
-        if self.free <= kept or not self.claims or self.namespace.rates.all is not None:
+        if self.free <= kept or not self.may_claim or self.namespace.rates.all is not None:
             return False
         self.free -= 1
         return True
@@ -124,21 +124,21 @@ class Pool(Slots):
         if self.is_unused:
             self.drained.set()
 
-    def computes(self, request: Request) -> float | None:
+    def fusable_seconds(self, request: Request) -> float | None:
         """Return the seconds its handler is expected to compute; None: it must not run behind a lock."""
         profile = self.namespace.profile_of(request.task_type, request.name)
-        return None if profile is None else profile.computes(self._fuse)
+        return None if profile is None else profile.fusable_seconds(self._fuse)
 
-    def begin(self, held: Claimed) -> StartedStep:
+    def begin_step(self, held: Claimed) -> StartedStep:
         """Begin a step in a slot that was reserved, before its task is committed."""
-        return StartedStep(held, slot := Slot(), StepTask(self._worker.decided(held, slot)))
+        return StartedStep(held, slot := Slot(), StepTask(self._worker.run_handler(held, slot)))
 
     def go_on(self, begun: StartedStep) -> None:
         """Continue a begun step whose task is committed as running, and the chain after it."""
         if self._has_given_up:
             begun.deciding.stop()
         work = self._run_chain(begun.held, begun.slot, begun.deciding)
-        chain = self._begin(work, begun.held, begun.slot)
+        chain = self._begin_chain(work, begun.held, begun.slot)
         # A chain that is cancelled before it begins never awaits the step, which then must be stopped.
         chain.add_done_callback(watched("step", lambda _: begun.deciding.stop()))
 
@@ -148,19 +148,19 @@ class Pool(Slots):
             self._budget.give_back(begun.slot)
             self.release()
         else:
-            self._begin(begun.given_up(), begun.held, begun.slot)
+            self._begin_chain(begun.given_up(), begun.held, begun.slot)
 
     def restart(self, held: Claimed, begun: StartedStep) -> None:
         """Run `held`, which is committed, in place of `begun`, once the handler of that has ended."""
         slot = Slot()
-        self._begin(self._run_anew(held, slot, begun), held, slot)
+        self._begin_chain(self._run_anew(held, slot, begun), held, slot)
 
     async def _run_anew(self, held: Claimed, slot: Slot, begun: StartedStep) -> None:
         await begun.given_up()
         self._budget.give_back(begun.slot)
         await self._run_chain(held, slot)
 
-    def end(self, begun: StartedStep, finished: Finished, *, since: float) -> None:
+    def end_fused(self, begun: StartedStep, finished: Finished, *, since: float) -> None:
         """Free the slot of a step that was committed with its request; it was decided at `since`."""
         try:
             due = self._worker.saved_at_once(finished, since=since)
@@ -186,7 +186,7 @@ class Pool(Slots):
         `later` is a task of its process that was claimed since. It runs behind the look-up, which would
         take what follows on it for what followed on the step.
         """
-        self._begin(self._looked_up(begun, step, later, since), begun.held, begun.slot)
+        self._begin_chain(self._looked_up(begun, step, later, since), begun.held, begun.slot)
 
     async def _looked_up(self, begun: StartedStep, step: Step, later: Claimed | None, since: float) -> None:
         saved = await self._storage.saved_before(step)
@@ -202,14 +202,16 @@ class Pool(Slots):
 
     def run(self, held: Claimed) -> None:
         """Begin a chain of steps in a slot that was reserved."""
-        self._begin(self._run_chain(held, slot := Slot()), held, slot)
+        self._begin_chain(self._run_chain(held, slot := Slot()), held, slot)
 
     @property
-    def claims(self) -> bool:
+    def may_claim(self) -> bool:
         """Return whether the pool may take a task: it is open, with a free slot and room for results."""
         return self.free > 0 and self.is_open and not self._budget.is_used_up
 
-    def _begin(self, work: Coroutine[Any, Any, object], held: Claimed, slot: Slot) -> StepTask[object]:
+    def _begin_chain(
+        self, work: Coroutine[Any, Any, object], held: Claimed, slot: Slot
+    ) -> StepTask[object]:
         # A callback, not a `finally` in the coroutine, which one cancelled before it begins never reaches.
         chain = StepTask(work)
         self._chains[chain] = held
@@ -237,7 +239,7 @@ class Pool(Slots):
             return False
         # One step, not a chain: the slot is lent for the step that is waited for, and for no other.
         slot = Slot(goes_on=False)
-        step = self._begin(self._run_step(held, slot), held, slot)
+        step = self._begin_chain(self._run_step(held, slot), held, slot)
         try:
             await asyncio.wait({step})
         except asyncio.CancelledError:
@@ -274,11 +276,11 @@ class Pool(Slots):
         report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 
     async def _run_chain(
-        self, held: Claimed | None, slot: Slot, begun: StepTask[Decision] | None = None
+        self, held: Claimed | None, slot: Slot, deciding: StepTask[Decision] | None = None
     ) -> None:
         steps = 0
         while held is not None:
-            if begun is None and not self.is_open:
+            if deciding is None and not self.is_open:
                 await self._storage.hand_back([held.task])
                 return
             steps += 1
@@ -288,17 +290,17 @@ class Pool(Slots):
             # By a rate each step is claimed.
             ends = self.namespace.rates.any or (others_wait and steps >= MAX_CHAIN)
             slot.goes_on = self.is_open and not ends
-            held = await self._run_step(held, slot, begun)
-            begun = None
+            held = await self._run_step(held, slot, deciding)
+            deciding = None
 
     async def _run_step(
-        self, held: Claimed, slot: Slot, begun: StepTask[Decision] | None = None
+        self, held: Claimed, slot: Slot, deciding: StepTask[Decision] | None = None
     ) -> Claimed | None:
         try:
-            if begun is None:
+            if deciding is None:
                 following, due = await self._worker.step(held, slot)
             else:
-                following, due = await self._worker.end(held, await begun, slot)
+                following, due = await self._worker.save_and_reply(held, await deciding, slot)
         except NOT_RUN as error:
             pause = await hand_back(held.task, error, self._storage, lent=not slot.goes_on)
             if pause is not None:
@@ -316,7 +318,7 @@ class Pool(Slots):
         while self.is_open:
             if await self.bells.next():
                 self._claims.look()
-            if self.bells.rung and self.claims:
+            if self.bells.rung and self.may_claim:
                 await self._claim_once()
 
     async def _claim_once(self) -> None:
@@ -342,7 +344,7 @@ class Pool(Slots):
 
     async def _claim(self, kind: Kind, slots: Reservation, room: int) -> bool:
         """Claim tasks and run them; return whether more may wait."""
-        is_plain = await self._claims.begin(kind)
+        is_plain = await self._claims.release_due(kind)
         if is_plain and self._fused.pays[kind]:
             return await self._fused.claim(kind, slots, room)
         found = await self._claims.search(kind, slots.left, room)

@@ -36,7 +36,11 @@ class Slot:
 
 
 class Slots(ABC):
-    """The slots of a pool, and the only place that counts them."""
+    """The slots of a pool, and the only place that counts them.
+
+    `free` is the size less the slots that are taken, plus those that are lent. It is below zero while more
+    are taken than there are. Those that `hung` counts are taken too.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = self.free = size
@@ -60,7 +64,7 @@ class Slots(ABC):
         self.slots_changed()
 
     @contextmanager
-    def lending(self) -> Iterator[None]:
+    def lending_slot(self) -> Iterator[None]:
         """Lend a slot that was taken; it is taken back at the end, though others may still use it."""
         self.lent += 1
         self.release()

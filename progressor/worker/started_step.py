@@ -36,7 +36,7 @@ class StartedStep(NamedTuple):
     slot: Slot
     deciding: StepTask[Decision]
 
-    def decided(self) -> Decision | None:
+    def decision_if_done(self) -> Decision | None:
         """Return the decision; None while the handler runs, or if it was cancelled or failed."""
         done = self.deciding.done() and not self.deciding.cancelled() and self.deciding.exception() is None
         return self.deciding.result() if done else None
@@ -48,7 +48,7 @@ class StartedStep(NamedTuple):
         """
         # The new process of an init is as empty as the one that was not committed.
         is_same = held.task.task_type is TaskType.INIT or held.process == self.held.process
-        return is_same and self.decided() is not None
+        return is_same and self.decision_if_done() is not None
 
     async def given_up(self) -> None:
         """Stop the handler, whose task is not committed, and drop its decision.
@@ -57,7 +57,7 @@ class StartedStep(NamedTuple):
         """
         self.deciding.stop()
         await asyncio.wait({self.deciding})
-        self.decided()
+        self.decision_if_done()
 
 
 def bar_slow(

@@ -144,11 +144,11 @@ class Worker:
         if self._has_groups and held.process.group_no is None and held.task.task_type is TaskType.INIT:
             return await self._enter(held, slot)
         if function is None or function.connection is None:
-            return await self.end(held, await self.decided(held, slot), slot)
+            return await self.save_and_reply(held, await self.run_handler(held, slot), slot)
         async with self.connections.transaction(
             function, function.connection, seconds=self.deadlines.seconds
         ) as own:
-            return await self.end(held, await self.decided(held, slot, own), slot, own)
+            return await self.save_and_reply(held, await self.run_handler(held, slot, own), slot, own)
 
     async def _enter(self, held: Claimed, slot: Slot) -> StepResult:
         """Have a process enter its group before its init begins, or refuse the init."""
@@ -156,16 +156,16 @@ class Worker:
         try:
             key = self._namespace.group_of(task)
         except InvalidCall as error:
-            return await self.end(held, self._decide(process, task, refusal(error)), slot)
+            return await self.save_and_reply(held, self._decide(process, task, refusal(error)), slot)
         except Undecryptable as error:
             log.exception("arguments cannot be decrypted", extra=fields_of(task))
-            return await self.end(held, self._decide(process, task, failure(error)), slot)
+            return await self.save_and_reply(held, self._decide(process, task, failure(error)), slot)
         if key is None:
-            return await self.end(held, await self.decided(held, slot), slot)
+            return await self.save_and_reply(held, await self.run_handler(held, slot), slot)
         slot.entered = await self._groups(task, key)
         return StepResult()
 
-    async def decided(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> Decision:
+    async def run_handler(self, held: Claimed, slot: Slot, own: StepTransaction | None = None) -> Decision:
         """Run the handler of a task, in `own` transaction if it has one; save nothing.
 
         Return the decision. NoRoom or NoThread if it did not begin, StepNotSaved if its transaction was
@@ -227,7 +227,7 @@ class Worker:
     def _decide(self, process: Snapshot, task: Task, outcome: Outcome) -> Decision:
         return decide(process, task, outcome, self._policy, feeds=self._feeds)
 
-    async def end(
+    async def save_and_reply(
         self, held: Claimed, decision: Decision, slot: Slot, own: StepTransaction | None = None
     ) -> StepResult:
         """Save the decision, then reply; return an empty StepResult if the lease was lost."""
@@ -239,7 +239,7 @@ class Worker:
         if isinstance(saved, LostLease):
             return StepResult()
         # The decision that was saved: a failure, if PostgreSQL refused the first one.
-        return self._ended(step, saved, announces=own is not None)
+        return self._after_save(step, saved, announces=own is not None)
 
     def step_of(self, held: Claimed, decision: Decision, slot: Slot) -> Step:
         """Return the end of a step, to be saved."""
@@ -247,7 +247,7 @@ class Worker:
         goes_on = slot.goes_on and pause is None
         return Step(held.task, held.process, decision, goes_on, slot.unsaved_bytes, pause)
 
-    def _ended(self, step: Step, saved: Saved, *, announces: bool) -> StepResult:
+    def _after_save(self, step: Step, saved: Saved, *, announces: bool) -> StepResult:
         task, decision = step.task, step.decision
         self._note(task, decision)
         self._reply(step, saved, announces=announces)
@@ -275,7 +275,7 @@ class Worker:
             return StepResult()
         metrics.took(metrics.TASK_COMPLETION, since, task.namespace, step.decision.disposition)
         metrics.child(metrics.FUSED, task.namespace, task.task_type).inc()
-        return self._ended(step, saved, announces=announces)
+        return self._after_save(step, saved, announces=announces)
 
     def saved_at_once(self, finished: Finished, *, since: float) -> timedelta | None:
         """Note a step that was committed with its request, whose caller has the answer with it.

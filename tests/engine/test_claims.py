@@ -244,13 +244,13 @@ async def test_what_is_held_is_looked_for(limited: bool) -> None:
     case = Case({}, limited=limited)
     case.storage.is_held = True
     for _ in range(2):
-        await case.claims.begin("timers")
+        await case.claims.release_due("timers")
     case.storage.is_held = False
     for _ in range(3):
-        await case.claims.begin("timers")
+        await case.claims.release_due("timers")
     assert case.storage.releases == (5 if limited else 3)
     case.claims.look()
-    await case.claims.begin("timers")
+    await case.claims.release_due("timers")
     assert case.storage.releases == (6 if limited else 4)
 
 

@@ -153,14 +153,14 @@ async def test_nothing_new_begins_while_results_wait_to_be_saved(
     await eventually(lambda: pool.is_idle, "nothing waits")
     others = Slot()
     budget.take(others, ROOM)
-    assert (pool.reserve(), pool.claims) == (False, False)
+    assert (pool.reserve(), pool.may_claim) == (False, False)
     await inits(storage, 1)
     pool.ring("calls")
     await eventually(lambda: pool.bells.is_heard, "the ring is heard")
     assert steps.begun == []
     budget.give_back(others)
     await eventually(lambda: steps.begun == ["p0"], "claimed")
-    assert (pool.reserve(), pool.claims) == (True, False)
+    assert (pool.reserve(), pool.may_claim) == (True, False)
     pool.release()
 
 
@@ -395,7 +395,7 @@ async def test_stop_waits_for_a_request_that_goes_alone(make: Callable[[int], Po
 
     async def alone() -> None:
         pool.take()
-        with pool.lending():
+        with pool.lending_slot():
             await goes_on.wait()
         pool.release()
 

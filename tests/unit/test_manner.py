@@ -185,16 +185,16 @@ async def test_whether_it_waits_is_learned(run: Run, waits: bool) -> None:
 )
 def test_who_says_so(stated: bool | None, fuse: Fuse, seconds: float | None) -> None:
     """The engine's `never` and the author's `False` are the last word; unknown, it is not run so."""
-    assert HandlerProfile(stated=stated).computes(fuse) == seconds
+    assert HandlerProfile(stated=stated).fusable_seconds(fuse) == seconds
 
 
 def test_what_it_computes_is_forgotten_slowly() -> None:
     """One long run keeps it out for some runs, not for ever."""
     profile = HandlerProfile()
     profile.was_run, profile.seconds = True, MOST_COMPUTED * 4
-    assert profile.computes("learned") is None
+    assert profile.fusable_seconds("learned") is None
     runs = 0
-    while profile.computes("learned") is None:
+    while profile.fusable_seconds("learned") is None:
         with pytest.raises(StopIteration):
             profile.watched(returns, []).__await__().send(None)
         runs += 1

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import assert_never
 
 from progressor import metrics
-from progressor.client.dispatch.fused import Fuse, FusedBatch, Prepare
+from progressor.client.dispatch.fused import FusedBatch, OpenFlight, Prepare
 from progressor.client.requests import SIMPLE_REPAIR
 from progressor.client.results import not_prepared
 from progressor.model import TaskType
@@ -71,7 +71,7 @@ class Flights:
             for slot in slots:
                 if slot is not None:
                     slot.take()
-                    waiting.enter_context(slot.lending())
+                    waiting.enter_context(slot.lending_slot())
             return await self._carry(requests, slots, tried=True)
 
     def _slot_for(self, request: Request) -> Pool | None:
@@ -112,32 +112,37 @@ class Flights:
     ) -> tuple[Hints | None, Collection[str]]:
         """Return the hints for namespaces whose calls and timers no pool here takes, and whom they wake."""
         names = {request.namespace for request in requests}
-        return self._node.wakes_behind([name for name in names if not self._claims(name)], kind)
+        return self._node.wakes_behind([name for name in names if not self._claims_here(name)], kind)
 
-    def _claims(self, namespace: str) -> bool:
+    def _claims_here(self, namespace: str) -> bool:
         """Return whether a pool of this OS process takes what waits."""
         pool = self._pools.get(namespace)
-        return pool is not None and pool.claims
+        return pool is not None and pool.may_claim
 
     def _wake(self, namespace: str, kind: Kind, woken: Collection[str] = ()) -> None:
-        """Wake a pool or a worker that has a slot for what waits; `woken`: those of which one is awake."""
+        """Wake a pool or a worker that has a slot for what waits.
+
+        `woken` are the namespaces of which a worker was hinted with the transaction.
+        """
         pool = self._pools.get(namespace)
         if pool is not None:
             pool.ring(kind)
-        if namespace not in woken and not self._claims(namespace):
+        if namespace not in woken and not self._claims_here(namespace):
             self._node.wake(namespace, kind)
 
 
 class FusedFlights(Flights):
     """The flights of one verb that run and save requests in the transaction that accepts them."""
 
-    def __init__(self, verb: str, fuse: Fuse, prepare: Prepare, node: Node, pools: Pools) -> None:
-        self._fuse = fuse
+    def __init__(
+        self, verb: str, open_flight: OpenFlight, prepare: Prepare, node: Node, pools: Pools
+    ) -> None:
+        self._open_flight = open_flight
         super().__init__(verb, prepare, node, pools, by=by_process)
 
     async def fly(self, requests: Sequence[Request]) -> Sequence[Fused | Prepared]:
         """Run requests behind their locks; return None for one that is to be prepared."""
-        return await FusedBatch(self._pools, self._wake).fly(self._fuse, self._prepare, requests)
+        return await FusedBatch(self._pools, self._wake).fly(self._open_flight, self._prepare, requests)
 
 
 class SimpleRepairs(Flights):
@@ -233,8 +238,8 @@ class Acceptor:
             request.act is not None
             or fused is None
             or pool is None
-            or not pool.claims
-            or pool.computes(request) is None
+            or not pool.may_claim
+            or pool.fusable_seconds(request) is None
         ):
             return self._prepared[request.task_type]
         return fused

@@ -39,7 +39,7 @@ from progressor.worker.pool import Pool
 from progressor.worker.pools import Pools
 from progressor.worker.started_step import MOST_TOGETHER, StartedStep, bar_slow, log_again
 
-Fuse = Callable[[Sequence[Request]], AbstractAsyncContextManager[FusedFlight]]
+OpenFlight = Callable[[Sequence[Request]], AbstractAsyncContextManager[FusedFlight]]
 Wake = Callable[[str, Kind], None]
 
 
@@ -68,7 +68,7 @@ class FusedBatch:
         self._requests: dict[int, Request] = {}
 
     async def fly(
-        self, fuse: Fuse, prepare: Prepare, requests: Sequence[Request]
+        self, open_flight: OpenFlight, prepare: Prepare, requests: Sequence[Request]
     ) -> Sequence[Fused | Prepared]:
         """Send the requests, and return the outcome of each; None: nothing was done, prepare it.
 
@@ -78,7 +78,7 @@ class FusedBatch:
         together = 0.0
         for place, request in enumerate(requests):
             pool = self._pools[request.namespace]
-            seconds = pool.computes(request)
+            seconds = pool.fusable_seconds(request)
             if seconds is None:
                 continue
             # A handler that computes for longer, as its author allows, flies alone.
@@ -89,7 +89,7 @@ class FusedBatch:
         if not self._slots:
             return results
         try:
-            await self._carry(fuse, prepare, results)
+            await self._carry(open_flight, prepare, results)
         except (BatchRefused, InvalidRequest):
             # Each is prepared alone, and its handler run again, once its first run has ended.
             for begun in self._begun.values():
@@ -97,13 +97,15 @@ class FusedBatch:
                 log_again(begun.held.task)
             raise
         finally:
-            self._end()
+            self._clean_up()
         return results
 
-    async def _carry(self, fuse: Fuse, prepare: Prepare, results: list[Fused | Prepared]) -> None:
+    async def _carry(
+        self, open_flight: OpenFlight, prepare: Prepare, results: list[Fused | Prepared]
+    ) -> None:
         places, sent = list(self._requests), list(self._requests.values())
         try:
-            async with fuse(sent) as flight:
+            async with open_flight(sent) as flight:
                 outcomes = await flight.commit(await self._decisions(flight.held))
             for place, outcome in zip(places, outcomes, strict=True):
                 self._go_on(place, outcome)
@@ -122,18 +124,18 @@ class FusedBatch:
         tasks = [held.task for held in claimed]
         self._began_at = time.monotonic()
         for held in claimed:
-            self._begun[held.task.lease] = self._pools[held.task.namespace].begin(held)
+            self._begun[held.task.lease] = self._pools[held.task.namespace].begin_step(held)
         # The handlers run here: the tasks that were begun have their turn of the loop.
         await asyncio.sleep(0)
         self._decided_at = time.monotonic()
-        return [self._begun[task.lease].decided() for task in tasks]
+        return [self._begun[task.lease].decision_if_done() for task in tasks]
 
     def _go_on(self, place: int, outcome: Fused) -> None:
         """Go on with a request that is committed: in its slot, or the slot is free."""
         match outcome:
             case Finished():
                 begun = self._begun.pop(outcome.step.task.lease)
-                self._slots.pop(place).end(begun, outcome, since=self._decided_at)
+                self._slots.pop(place).end_fused(begun, outcome, since=self._decided_at)
             case Continue():
                 self._slots.pop(place).go_on(self._begun.pop(outcome.task.lease))
             case None:
@@ -171,7 +173,7 @@ class FusedBatch:
     def _profile_of(self, task: Task) -> HandlerProfile | None:
         return self._pools[task.namespace].namespace.profile_of(task.task_type, task.name)
 
-    def _end(self) -> None:
+    def _clean_up(self) -> None:
         """Give back the slots that are left, and give up the steps that were begun in them for nothing."""
         for place, pool in self._slots.items():
             begun = self._begun.get(self._requests[place].lease)

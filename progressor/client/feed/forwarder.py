@@ -190,7 +190,7 @@ class Forwarder:
     ) -> None:
         """Try until all of it is delivered or parked, or the slice is another reader's."""
         open_ = taken.of
-        left = await self._outlasted(open_, flows, to, error)
+        left = await self._retry_through_outage(open_, flows, to, error)
         if left is None:
             return
         for entry in taken.entries if to.parks else left:
@@ -219,13 +219,13 @@ class Forwarder:
         log.info("slice begins anew", extra=self._facts(open_) | {"cause": _cause(error)})
         await self._subscription.retake(open_)
 
-    async def _outlasted(
+    async def _retry_through_outage(
         self, open_: OpenSlice, flows: Sequence[FeedEntry], to: Checkpoint, error: Exception
     ) -> Sequence[FeedEntry] | None:
-        """Try all again while nobody is to blame; return None once it is done, what is left if an event is.
+        """Deliver these again and again while no event is to blame; return None once all are delivered.
 
-        Each time in smaller parts, of which each counts: a receiver that takes some events a second, or
-        fails at one of a hundred, may never take all of them at once.
+        If one is to blame, return what is left. Each time they go in smaller parts, of which each counts: a
+        receiver that takes some events a second, or fails at one of a hundred, may never take all at once.
         """
         left, part = flows, len(flows)
         # Without an event none is to blame, and none can be parked: the receiver cannot begin.

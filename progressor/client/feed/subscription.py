@@ -307,7 +307,7 @@ class Subscription:
             raise SubscriptionLost(self.name, "it was removed")
 
     async def _check_not_lost(self) -> None:
-        """Say that what was read is lost also where the slice goes on at an older checkpoint by now."""
+        """Raise FeedTruncated if a slice was moved back to where the feed has lost what came behind."""
         for place in tuple(self._went_back):
             gap = await self._node.storage.feed_gap(place)
             if gap is not None:

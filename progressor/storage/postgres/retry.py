@@ -56,30 +56,30 @@ After a lock that was waited for in vain it is so at once: meanwhile the others 
 """
 
 
-def as_one(_line: ErrorRule) -> bool:
+def as_one(_rule: ErrorRule) -> bool:
     """Return False: for operations whose items are never tried alone."""
     return False
 
 
-def one_item(line: ErrorRule) -> bool:
+def one_item(rule: ErrorRule) -> bool:
     """Return whether one item may be the cause: for batches, of one item too, that others wait for."""
-    return line.of_one_item
+    return rule.of_one_item
 
 
-def damage(line: ErrorRule) -> bool:
+def damage(rule: ErrorRule) -> bool:
     """Return whether it means damage.
 
     For lone items, and for claims, which would choose the same tasks again.
     """
-    return line.is_damage
+    return rule.is_damage
 
 
-def damage_or_lock(line: ErrorRule) -> bool:
+def damage_or_lock(rule: ErrorRule) -> bool:
     """Return whether it means damage, or a lock that was waited for in vain.
 
     For lone items that others come after, and that can be left for later.
     """
-    return line.is_damage or line.is_blocked
+    return rule.is_damage or rule.is_blocked
 
 
 def lasting(error: psycopg.Error, *, role: str | None, goes_on: bool = False) -> ProgressorError | None:
@@ -123,7 +123,7 @@ class Retry:
         self._saves = saves
         self._started = time.monotonic()
         self._pause = _FIRST_PAUSE
-        self._refusals = 0
+        self._was_refused = False
         self._doubtful = False
         self._again = False
 
@@ -151,22 +151,25 @@ class Retry:
 
     async def _failed(self, error: psycopg.Error) -> None:
         """Wait until the next try is due; raise if there is to be none."""
-        line = sqlstates.judged(error)
+        rule = sqlstates.judged(error)
         self._doubtful = self._doubtful or not sqlstates.is_definite(error)
         if (final := lasting(error, role=self._pool.role, goes_on=self._must_go_on)) is not None:
             raise final from None
         gives_up = self._left == 0
-        if self._apart(line):
-            self._refusals += 2 if line.is_blocked else 1
-        if self._refusals > 1:
-            raise Blocked(said_by(error)) if line.is_blocked else BatchRefused(said_by(error)) from None
+        if self._apart(rule):
+            if rule.is_blocked:
+                # A second wait would tell no more, and others wait meanwhile.
+                raise Blocked(said_by(error)) from None
+            if self._was_refused:
+                raise BatchRefused(said_by(error)) from None
+            self._was_refused = True
         # The first failure may be of a connection that an earlier outage ended: that is no outage now.
-        counts = self._again or gives_up or line.of_one_item
-        if self._saves is Saves.ONE and line.is_blocked:
+        counts = self._again or gives_up or rule.of_one_item
+        if self._saves is Saves.ONE and rule.is_blocked:
             self._outage.held_back(said_by(error), operation=self._verb)
-        elif counts and line.meaning is not ErrorClass.CONFLICT:
+        elif counts and rule.meaning is not ErrorClass.CONFLICT:
             cause = said_by(error)
-            if line.meaning.is_for_an_operator:
+            if rule.meaning.is_for_an_operator:
                 cause = in_one_line(str(_translated(error, self._pool.role)))
             self._outage.failed(cause, operation=self._verb)
         if gives_up:

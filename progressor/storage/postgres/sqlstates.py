@@ -102,7 +102,7 @@ TABLE = (
     ErrorRule("72", "an old snapshot", ErrorClass.PASSING),
     ErrorRule("XX", "inside of PostgreSQL", ErrorClass.PASSING, of_one_item=True, is_damage=True),
 )
-_LINES = {line.state: line for line in TABLE}
+_RULES = {rule.state: rule for rule in TABLE}
 _LOST = ErrorRule("", "the connection was lost", ErrorClass.PASSING, ends_sessions=True)
 _VALUE = ErrorRule("", "a value that cannot be sent", ErrorClass.VALUE)
 _UNKNOWN = ErrorRule("", "anything else", ErrorClass.DEFECT)
@@ -131,8 +131,8 @@ def judged(error: psycopg.Error) -> ErrorRule:
     if not is_definite(error):
         return _LOST
     if error.diag.constraint_name in _RACES:
-        return _LINES["40"]
-    return next((_LINES[state[:n]] for n in (5, 3, 2) if state[:n] in _LINES), _UNKNOWN)
+        return _RULES["40"]
+    return next((_RULES[state[:n]] for n in (5, 3, 2) if state[:n] in _RULES), _UNKNOWN)
 
 
 def is_definite(error: psycopg.Error) -> bool:
@@ -174,10 +174,10 @@ def refused(error: psycopg.Error) -> InvalidRequest:
 def translated(error: psycopg.Error, *, role: str | None, needs: str) -> ProgressorError:
     """Return the error of this API for one of PostgreSQL; without SQL and values, which may be secret."""
     says = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
-    line = judged(error)
-    match line.meaning:
+    rule = judged(error)
+    match rule.meaning:
         case ErrorClass.PASSING | ErrorClass.CONFLICT:
-            fails = "cannot be reached" if line is _LOST else "cannot do it now"
+            fails = "cannot be reached" if rule is _LOST else "cannot do it now"
             return StorageUnavailable(f"PostgreSQL {fails}: {says}")
         case ErrorClass.WITHHELD:
             denied = StorageUnavailable(f"{says}: grant the role {role or 'of this connection'} {needs}")

@@ -143,7 +143,7 @@ async def claim_apart(transact: Transact, verb: str, params: Params, unread: Unr
     return await _read(transact, params, keys, unread)
 
 
-async def accepted(
+async def outcome_if_unreadable(
     transact: Transact, request: Request, error: Unreadable | BatchRefused, unread: Unread
 ) -> Prepared:
     """Return the outcome of a request whose answer cannot be read, if it made a task; else raise the error.
