@@ -279,7 +279,8 @@ class Client(
         """Return whether the database answers with the right schema, and who serves what; raise no error.
 
         If it does not, `detail` has the text of the error. Nor is it ok if this OS process has tried to
-        save something for ten seconds, and nothing was saved: a full disk, a table that is locked.
+        save something for ten seconds, and nothing was saved: a full disk, a table that is locked. Nor if
+        the heartbeat of its worker is half a lease old.
         """
         try:
             storage = await self._node.connected()
@@ -293,4 +294,12 @@ class Client(
             seconds = round(outage.seconds, 1)
             detail = f"PostgreSQL answers, but has saved nothing for {seconds:g} s: {outage.cause}"
             return Health(False, detail, *serving, fault="database", fault_seconds=seconds)
+        silence, lease = self._node.silence(), self._node.options.lease_age.total_seconds()
+        if silence > lease / 2:
+            silence = round(silence, 1)
+            detail = (
+                f"PostgreSQL answers, but the heartbeat of this worker was last saved {silence:g} s ago: "
+                f"others take its tasks after {lease:g} s"
+            )
+            return Health(False, detail, *serving, fault="database", fault_seconds=silence)
         return Health(True, None, *serving)

@@ -55,6 +55,9 @@ class Node:
     With a `clock` it is in virtual time.
     """
 
+    silence: Callable[[], float] = staticmethod(lambda: 0.0)
+    """Return the seconds since the row of this worker was last renewed; 0 without one."""
+
     def __init__(
         self,
         dsn: str,

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from progressor.config import DEFAULT_SCHEMA
-from progressor.outages import Outage, in_one_line
+from progressor.errors import ProgressorError, StorageUnavailable
+from progressor.loggers import Logger
+from progressor.outages import Outage, OutageLines, in_one_line
 from progressor.storage.postgres import session_setup, sqlstates
+from progressor.storage.postgres.arrays import microseconds
 from progressor.storage.postgres.server_identity import outage_of
 from progressor.storage.statements import STATEMENTS, in_schema
 from progressor.storage.values import Beat
 
+log = Logger("progressor.heartbeat")
+
+Borrow = Callable[[Mapping[str, Any]], tuple[int, datetime] | None]
+"""A function that renews the row on another connection, and returns its count and time; None: it cannot."""
+
+_BORROWING = OutageLines(
+    "heartbeat has no connection of its own, it borrows one",
+    "heartbeat still borrows a connection",
+    "heartbeat has a connection of its own again",
+)
 # Milliseconds: the bounds of the time-out that libpq is given.
 _LEAST_SILENCE, _MOST_SILENCE = 1000, 3_600_000
 
@@ -61,6 +74,7 @@ class Beats:
         self._schema = schema
         self._outage = outage or outage_of(dsn)
         self._failures = 0
+        self._borrowing = Outage(log, _BORROWING)
         self._row = {
             "worker_id": worker_id,
             "host": host,
@@ -71,7 +85,7 @@ class Beats:
         self._step_timeouts = list(namespaces.values())
         self._connection: psycopg.Connection[Any] | None = None
 
-    def _execute(self, verb: str, params: Mapping[str, object]) -> psycopg.Cursor[Any]:
+    def _execute(self, verb: str, params: Mapping[str, Any]) -> psycopg.Cursor[Any]:
         connection = self._connection
         try:
             if connection is None:
@@ -89,34 +103,51 @@ class Beats:
         except psycopg.Error as error:
             role = None if connection is None else connection.info.user
             self.close()
-            refusal = sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN)
-            self._failures += 1
-            if self._failures > 1:
-                # One failure may be a lost connection: log the outage from the second one on.
-                self._outage.failed(in_one_line(str(refusal)), operation=verb)
-            raise refusal from None
-        self._failures = 0
-        self._outage.worked(in_part=True)
+            raise sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN) from None
         return done
 
-    def beat(self, free_slots: Mapping[str, int], steps: Mapping[str, int]) -> Beat:
+    def beat(
+        self, free_slots: Mapping[str, int], steps: Mapping[str, int], *, borrow: Borrow | None = None
+    ) -> Beat:
         """Renew the row, with free slots and steps of the last minute by namespace; return the Beat.
+
+        Where the connection is lost, and no other can be had (a limit of connections), `borrow` renews it.
 
         While PostgreSQL refuses what this process wants to save (a privilege, a disk) but takes this row,
         its step_timeouts grow by the length of that outage: the steps may have ended long ago.
         """
         sent = time.monotonic()
         more = timedelta(seconds=self._outage.held_up)
-        limits = [limit + more for limit in self._step_timeouts]
+        limits = [microseconds(limit + more) for limit in self._step_timeouts]
         row = {
             **self._row,
             "step_timeouts": limits,
             "free_slots": json.dumps(dict(free_slots)),
             "steps": json.dumps(dict(steps)),
         }
-        done = self._execute("heartbeat", row)
-        ((number, at),) = done.fetchall()
+        try:
+            number, at = self._renewed(row, borrow)
+        except ProgressorError as refusal:
+            self._failures += 1
+            if self._failures > 1:
+                # One failure may be a lost connection: log the outage from the second one on.
+                self._outage.failed(in_one_line(str(refusal)), operation="heartbeat")
+            raise
+        self._failures = 0
+        self._outage.worked(in_part=True)
         return Beat(number, at, sent, time.monotonic())
+
+    def _renewed(self, row: Mapping[str, Any], borrow: Borrow | None) -> tuple[int, datetime]:
+        try:
+            ((number, at),) = self._execute("heartbeat", row).fetchall()
+        except StorageUnavailable as refusal:
+            found = None if borrow is None or refusal.is_denied else borrow(row)
+            if found is None:
+                raise
+            self._borrowing.failed(in_one_line(str(refusal)))
+            return found
+        self._borrowing.worked()
+        return number, at
 
     def leave(self) -> None:
         """Delete the row: the process has left, and is not dead."""

@@ -11,10 +11,11 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from progressor.config import EngineOptions
 from progressor.errors import ProgressorError, StorageUnavailable
@@ -55,7 +56,7 @@ class Heartbeat:
     """The thread that beats every `interval` and hands each beat to `witness`.
 
     It calls `free_slots` and `performed` (steps since the start), both by namespace. `patience` bounds the
-    tries of the first beat.
+    tries of the first beat. `borrow` renews the row where the thread has no connection of its own.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Heartbeat:
         free_slots: Callable[[], Mapping[str, int]],
         performed: Callable[[], Mapping[str, int]],
         witness: Witness,
+        borrow: Callable[[Mapping[str, Any]], Coroutine[Any, Any, tuple[int, datetime]]] | None = None,
     ) -> None:
         self._beats = beats
         self._witness = witness
@@ -75,13 +77,17 @@ class Heartbeat:
         self._patience = patience.total_seconds()
         self._free_slots = free_slots
         self._performed = performed
+        self._borrow = borrow
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._last_minute = LastMinute()
         self._stopped = threading.Event()
         self._leaves = False
         self._thread: threading.Thread | None = None
+        self._renewed_at: float | None = None
 
     async def start(self) -> None:
         """Register the process, or raise the error of its first beat; a worker claims nothing before."""
+        self._loop = asyncio.get_running_loop()
         registered: Future[None] = Future()
         registered.set_running_or_notify_cancel()
         self._thread = keep_thread("heartbeat", partial(self._run, registered), until=self._stopped)
@@ -144,7 +150,31 @@ class Heartbeat:
 
     def _beat(self) -> None:
         steps = self._last_minute.of(self._performed(), time.monotonic())
-        self._witness.saw(self._beats.beat(self._free_slots(), steps))
+        beat = self._beats.beat(self._free_slots(), steps, borrow=self._borrowed)
+        self._renewed_at = beat.done
+        self._witness.saw(beat)
+
+    @property
+    def silence(self) -> float:
+        """The seconds since the row was last renewed; 0 before the first time. Any thread."""
+        return 0.0 if self._renewed_at is None else time.monotonic() - self._renewed_at
+
+    def _borrowed(self, row: Mapping[str, Any]) -> tuple[int, datetime] | None:
+        """Renew the row on a connection of the engine, if its loop is free for that."""
+        if self._borrow is None or self._loop is None or self._stopped.is_set():
+            return None
+        renewal = self._borrow(row)
+        try:
+            renewing = asyncio.run_coroutine_threadsafe(renewal, self._loop)
+        except RuntimeError:
+            # The loop is closed: the engine is over, and did not wait for this thread.
+            renewal.close()
+            return None
+        try:
+            return renewing.result(self._interval)
+        except (TimeoutError, ProgressorError):
+            renewing.cancel()
+            return None
 
 
 def heartbeat_on(
@@ -169,11 +199,14 @@ def heartbeat_on(
         outage=node.storage.outage,
         session_state=options.session_state,
     )
-    return Heartbeat(
+    heartbeat = Heartbeat(
         beats,
         interval=options.heartbeat_interval,
         patience=options.patience,
         free_slots=free_slots,
         performed=performed,
         witness=witness,
+        borrow=node.storage.beat,
     )
+    node.silence = lambda: heartbeat.silence
+    return heartbeat

@@ -1,6 +1,7 @@
 """The heartbeat: a row that is renewed from a thread, whatever the event loop and the connections do."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,14 +13,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from progressor import Engine, Namespace, Process
+from progressor import Engine, Namespace, Process, outages
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.node.witness import Witness
 from progressor.storage.heartbeats import Beats
+from progressor.storage.operations import Storage
 from progressor.storage.postgres import session_setup
 from progressor.worker import heartbeat as heartbeat_module
 from progressor.worker.heartbeat import Heartbeat, LastMinute
+from tests.acceptance.support import until
 from tests.support import NS, SECOND, WORKER, Tables, eventually
 
 TICK = timedelta(milliseconds=20)
@@ -35,6 +38,7 @@ def heartbeat_of(
     steps: Callable[[], dict[str, int]] = dict,
     *,
     patience: timedelta = 10 * SECOND,
+    borrow: Any = None,
 ) -> Heartbeat:
     witness = Witness(WORKER, lease_age=15 * SECOND)
     return Heartbeat(
@@ -44,6 +48,7 @@ def heartbeat_of(
         free_slots=slots,
         performed=steps,
         witness=witness,
+        borrow=borrow,
     )
 
 
@@ -138,6 +143,53 @@ async def test_a_defect_does_not_stop_the_heart(
     }
 
 
+async def test_without_a_connection_of_its_own_it_borrows_one(
+    dsn: str,
+    tables: Tables,
+    storage: Storage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its session is ended, and a limit leaves it no other: its row is renewed all the same."""
+    caplog.set_level(logging.INFO)
+    heartbeat = heartbeat_of(dsn, borrow=storage.beat)
+    await heartbeat.start()
+    opened = session_setup.connect_blocking
+
+    def no_place(*_: object) -> None:
+        raise psycopg.OperationalError("too many connections for role")
+
+    monkeypatch.setattr(session_setup, "connect_blocking", no_place)
+    tables.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = 'progressor heartbeat' AND datname = current_database()"
+    )
+    await eventually(lambda: "it borrows one" in caplog.text, "said")
+    first = row(tables)
+    await eventually(lambda: row(tables)["beats"] > first["beats"] + 3, "renewed")
+    assert row(tables)["step_timeouts"] == first["step_timeouts"] == [60 * SECOND]
+    assert caplog.text.count("borrows") == 1
+    assert "PostgreSQL not available" not in caplog.text
+    assert heartbeat.silence < 15
+    monkeypatch.setattr(session_setup, "connect_blocking", opened)
+    monkeypatch.setattr(outages, "_CALM", 0.0)
+    await eventually(lambda: "connection of its own again" in caplog.text, "said")
+    await heartbeat.stop(leave=True)
+
+
+async def test_health_tells_of_a_heartbeat_that_is_not_saved(dsn: str, tables: Tables) -> None:
+    """PostgreSQL answers and saves all else, and others would take the tasks of this worker soon."""
+    lease = {"lease_age": SECOND, "heartbeat_interval": SECOND / 5, "zombie_collector": False}
+    async with Engine(dsn, [Namespace(NS)], **lease) as engine:
+        assert (await engine.client.health()).ok
+        with tables.connection.transaction():
+            tables.execute("LOCK TABLE workers IN EXCLUSIVE MODE")
+            health = await until(engine.client.health, lambda found: not found.ok)
+            assert health.fault == "database"
+            assert str(health.detail).startswith("PostgreSQL answers, but the heartbeat of this worker")
+        await until(engine.client.health, lambda found: found.ok)
+
+
 async def test_a_row_that_was_dropped_comes_back(heartbeat: Heartbeat, tables: Tables) -> None:
     """A worker that was taken for dead, and forgotten, says that it lives."""
     tables.execute("DELETE FROM workers")
@@ -222,7 +274,7 @@ async def test_a_first_beat_that_is_denied(
     """A privilege that is missing is told at once: no try mends it."""
     denied: list[object] = []
 
-    def deny(_beats: Beats, *row: object) -> None:
+    def deny(_beats: Beats, *row: object, **_: object) -> None:
         denied.append(row)
         error = StorageUnavailable("grant the role what it needs")
         error.is_denied = True

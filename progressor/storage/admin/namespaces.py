@@ -7,10 +7,10 @@ that puts a task into `running` looks at it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from progressor.acts import Act, Deed
 from progressor.model import shown_id
@@ -18,7 +18,7 @@ from progressor.monitoring import MOST_COUNTED, Failed, KnownNamespace, KnownWor
 from progressor.storage.admin.audit import Audited, noting
 from progressor.storage.admin.mailboxes import Mailboxes, waiting_params
 from progressor.storage.admin.monitoring import backlog_of, backlog_params
-from progressor.storage.postgres.arrays import texts
+from progressor.storage.postgres.arrays import bigints, texts
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.rows import record_of
 from progressor.storage.values import Standstill, TaskRef
@@ -160,6 +160,13 @@ class Oversight(Mailboxes, Audited):
             for verb, status in statuses.items()
             for row in found[verb]
         ]
+
+    async def beat(self, row: Mapping[str, Any]) -> tuple[int, datetime]:
+        """Renew the row of a worker, as its heartbeat does; return its count and its time."""
+        namespaces, step_timeouts = texts(row["namespaces"]), bigints(row["step_timeouts"])
+        arrays = {"namespaces": namespaces, "step_timeouts": step_timeouts}
+        (found,) = await self._rows("heartbeat", **{**row, **arrays})
+        return found["beats"], found["seen_at"]
 
     async def all_workers(self) -> list[KnownWorker]:
         """Return all processes with a heartbeat, also silent ones that were not dropped yet."""

@@ -4,7 +4,12 @@ INSERT INTO progressor.workers (
     worker_id, host, namespaces, step_timeouts, lease_age, free_slots, steps, functions, seen_at
 )
 VALUES (
-    %(worker_id)s::bigint, %(host)s::text, %(namespaces)s::text[], %(step_timeouts)s::interval[],
+    %(worker_id)s::bigint, %(host)s::text, %(namespaces)s::text[],
+    ARRAY(
+        SELECT u.step_timeout * interval '1 microsecond'
+        FROM unnest(%(step_timeouts)s::bigint[]) WITH ORDINALITY AS u (step_timeout, ord)
+        ORDER BY u.ord
+    ),
     %(lease_age)s::interval, %(free_slots)s::text::jsonb, %(steps)s::text::jsonb,
     %(functions)s::text::jsonb, clock_timestamp()
 )

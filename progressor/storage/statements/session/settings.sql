@@ -15,6 +15,7 @@ SELECT
             THEN set_config('transaction_timeout', '0', %(is_local)s::boolean)
     END,
     set_config('array_nulls', 'on', %(is_local)s::boolean),
+    set_config('gin_fuzzy_search_limit', '0', %(is_local)s::boolean),
     set_config('quote_all_identifiers', 'off', %(is_local)s::boolean),
     set_config('DateStyle', 'ISO', %(is_local)s::boolean),
     set_config('IntervalStyle', 'postgres', %(is_local)s::boolean),
