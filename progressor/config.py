@@ -255,8 +255,9 @@ class ConnectionOptions(_Options):
     """Use LISTEN, NOTIFY and other state of a session (prepared statements, SET). False suits a pooler
     in transaction mode; everything then works by scanning and polling."""
     listen_database_url: SecretStr | None = None
-    """URL to LISTEN at, past a pooler in transaction mode: the same database, on a connection of its own.
-    All else goes through the pooler and leaves nothing in its sessions. Unset: the database's own URL."""
+    """URL past a pooler in transaction mode, for LISTEN and the heartbeats of workers: the same database,
+    on connections of their own. All else goes through the pooler and leaves nothing in its sessions. Unset:
+    the database's own URL."""
     database_schema: SchemaName = DEFAULT_SCHEMA
     """The PostgreSQL schema in which the tables live: lower-case letters, digits and underscores."""
     connections: int = Field(default=8, ge=2, le=1000)

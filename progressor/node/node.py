@@ -87,10 +87,7 @@ class Node:
         poll = options.reply_poll_interval
         self.replies = Replies(self.storage, poll_interval=poll, announce=self._announce)
         self.ring = ring
-        self._listens_at: str | None = None
-        if options.listen_database_url is not None:
-            url = options.listen_database_url.get_secret_value()
-            self._listens_at = with_defaults(url, field="listen_database_url")
+        self.direct_dsn = _past_the_pooler(options)
         self.archive = None if options.archive is None else Archive(options.archive.get_secret_value())
         self.signals = self.replies.signals = self._made_signals() if options.signals else None
         self._wakes = Wakes(self.storage, self.signals, options.lease_age)
@@ -112,7 +109,7 @@ class Node:
             self.storage,
             self.dsn,
             self.node_id,
-            listens_at=self._listens_at,
+            listens_at=self.direct_dsn,
             on_wake=self.ring,
             on_replies=self.replies.hint,
             on_gap=self.replies.look_at_all,
@@ -213,7 +210,7 @@ class Node:
         look = partial(schema_check.check, self.dsn, schema=self.options.database_schema)
         await in_thread("look at the schema", look)
         if self.signals is not None:
-            await refuse_lent_sessions(self.dsn, self._listens_at)
+            await refuse_lent_sessions(self.dsn, self.direct_dsn)
 
     def _refuse_other_loops(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None and self._loop is not loop:
@@ -324,6 +321,12 @@ class Node:
     def _announce(self, node_id: int, namespace: str, task_id: int) -> None:
         if self.signals is not None and node_id != self.node_id:
             self.signals.reply(node_id, namespace, task_id)
+
+
+def _past_the_pooler(options: ConnectionOptions) -> str | None:
+    """Return the DSN that leads past a pooler, if one is stated."""
+    url = options.listen_database_url
+    return None if url is None else with_defaults(url.get_secret_value(), field="listen_database_url")
 
 
 def _take_note(connecting: asyncio.Task[None]) -> None:

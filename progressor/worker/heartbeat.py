@@ -187,9 +187,12 @@ def heartbeat_on(
     free_slots: Callable[[], Mapping[str, int]],
     performed: Callable[[], Mapping[str, int]],
 ) -> Heartbeat:
-    """Return the heartbeat of this process; `namespaces` have their step_timeouts, and their functions."""
+    """Return the heartbeat of this process; `namespaces` have their step_timeouts, and their functions.
+
+    It goes past a pooler where that is possible: one whose sessions are all in use must not silence it.
+    """
     beats = Beats(
-        node.dsn,
+        node.direct_dsn or node.dsn,
         worker_id=node.node_id,
         host=socket.gethostname(),
         namespaces=namespaces,
@@ -197,7 +200,7 @@ def heartbeat_on(
         functions=functions,
         schema=options.database_schema,
         outage=node.storage.outage,
-        session_state=options.session_state,
+        session_state=options.session_state or node.direct_dsn is not None,
     )
     heartbeat = Heartbeat(
         beats,
