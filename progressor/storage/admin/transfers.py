@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from progressor.acts import Act, Deed
 from progressor.archive.pages import ImportOutcome
@@ -190,24 +190,24 @@ def _deleted(whole: WholeProcess) -> list[int]:
     return sorted(known.difference(each.task_id for each in whole.tasks))
 
 
+def _columns(
+    kind: Callable[[Sequence[Any]], bytes | None], records: Sequence[ProcessRecord | R], *names: str
+) -> Params:
+    """Return the fields of these names as columns of one kind."""
+    return {name: kind([getattr(each, name) for each in records]) for name in names}
+
+
 def _process_columns(arrivals: Sequence[_Arrival]) -> Params:
     processes = [each.whole.process for each in arrivals]
     return {
-        "namespace": texts([p.namespace for p in processes]),
-        "process_id": texts([p.process_id for p in processes]),
+        **_columns(texts, processes, "namespace", "process_id", "status", "previous_status", "detail"),
+        **_columns(timestamps, processes, "created_at", "status_changed_at", "rests_until"),
+        **_columns(bigints, processes, "last_event_id", "first_event_id"),
+        **_columns(blobs, processes, "state"),
         "birth": bigints([each.birth for each in arrivals]),
-        "created_at": timestamps([p.created_at for p in processes]),
-        "status": texts([p.status for p in processes]),
-        "previous_status": texts([p.previous_status for p in processes]),
-        "status_changed_at": timestamps([p.status_changed_at for p in processes]),
-        "detail": texts([p.detail for p in processes]),
         "corrupted_by": bigints([each.new_number(each.whole.process.corrupted_by) for each in arrivals]),
         "metadata": jsons([json_text(p.metadata) for p in processes]),
-        "state": blobs([p.state for p in processes]),
-        "last_event_id": bigints([p.last_event_id for p in processes]),
-        "first_event_id": bigints([p.first_event_id for p in processes]),
         "swept_until": bigints([None if p.swept_until is None else 0 for p in processes]),
-        "rests_until": timestamps([p.rests_until for p in processes]),
         "group_key": texts([p.group for p in processes]),
     }
 
@@ -245,27 +245,17 @@ def _task_columns(items: Sequence[tuple[_Arrival, TaskRecord]]) -> Params:
     tasks = [task for _, task in items]
     return {
         **_numbers(items),
-        "task_type": texts([t.task_type for t in tasks]),
+        **_columns(texts, tasks, "task_type", "name", "error", "trace"),
+        **_columns(blobs, tasks, "args", "context", "response", "request_hash"),
+        **_columns(timestamps, tasks, "scheduled_time", "finished_time", "expires_at"),
+        **_columns(bigints, tasks, "attempts_count", "zombie_count", "priority"),
         "status": texts([TaskStatus.WAITING if t.waits else t.status for t in tasks]),
-        "name": texts([t.name for t in tasks]),
-        "args": blobs([t.args for t in tasks]),
-        "context": blobs([t.context for t in tasks]),
-        "response": blobs([t.response for t in tasks]),
-        "error": texts([t.error for t in tasks]),
         "idempotency_key": texts([_new_key(arrival, task) for arrival, task in items]),
-        "request_hash": blobs([t.request_hash for t in tasks]),
-        "scheduled_time": timestamps([t.scheduled_time for t in tasks]),
         "running_time": timestamps([None if t.waits else t.running_time for t in tasks]),
-        "finished_time": timestamps([t.finished_time for t in tasks]),
-        "attempts_count": bigints([t.attempts_count for t in tasks]),
-        "zombie_count": bigints([t.zombie_count for t in tasks]),
         "last_retry_interval": bigints(
             [None if t.last_retry_interval is None else microseconds(t.last_retry_interval) for t in tasks]
         ),
         "worker_id": bigints([None if t.waits else t.worker_id for t in tasks]),
-        "expires_at": timestamps([t.expires_at for t in tasks]),
-        "priority": bigints([t.priority for t in tasks]),
-        "trace": texts([t.trace for t in tasks]),
     }
 
 
@@ -283,10 +273,9 @@ def _schedule_columns(items: Sequence[tuple[_Arrival, TaskRecord]]) -> Params:
         "group_no": bigints([each.row["group_no"] for each in arrivals]),
         "is_broken": booleans([e.whole.process.status is ProcessStatus.ERROR for e in arrivals]),
         "rests_until": timestamps([each.whole.process.rests_until for each in arrivals]),
-        "task_type": texts([t.task_type for t in tasks]),
+        **_columns(texts, tasks, "task_type"),
+        **_columns(timestamps, tasks, "scheduled_time", "order_time"),
         "timer": texts([(t.name or "") if t.task_type.is_timer else "" for t in tasks]),
-        "scheduled_time": timestamps([t.scheduled_time for t in tasks]),
-        "order_time": timestamps([t.order_time for t in tasks]),
     }
 
 
@@ -305,17 +294,10 @@ def _message_columns(items: Sequence[tuple[_Arrival, MessageRecord]]) -> Params:
     messages = [message for _, message in items]
     return {
         **_numbers(items),
-        "n": bigints([m.n for m in messages]),
-        "created_at": timestamps([m.created_at for m in messages]),
-        "due": timestamps([m.due for m in messages]),
-        "attempts": bigints([m.attempts for m in messages]),
-        "task_type": texts([m.task_type for m in messages]),
-        "to_namespace": texts([m.to_namespace for m in messages]),
-        "to_process_id": texts([m.to_process_id for m in messages]),
-        "name": texts([m.name for m in messages]),
-        "idempotency_key": texts([m.idempotency_key for m in messages]),
-        "request_hash": blobs([m.request_hash for m in messages]),
+        **_columns(bigints, messages, "n", "attempts"),
+        **_columns(timestamps, messages, "created_at", "due"),
+        **_columns(texts, messages, "task_type", "to_namespace", "to_process_id", "name"),
+        **_columns(texts, messages, "idempotency_key", "trace"),
+        **_columns(blobs, messages, "request_hash", "args"),
         "metadata": jsons([json_text(m.metadata) for m in messages]),
-        "args": blobs([m.args for m in messages]),
-        "trace": texts([m.trace for m in messages]),
     }
