@@ -9,17 +9,16 @@ import typer
 from rich.text import Text
 
 from progressor.cli.apps import OneNamespace, chosen, load
-from progressor.cli.failures import REFUSED, report
+from progressor.cli.failures import examining
 from progressor.cli.options import ASKING, AppName, AsJson, with_settings
 from progressor.cli.output import print_json, stderr, stdout
 from progressor.cli.question import ask
 from progressor.client.client import Client
 from progressor.client.state_samples import FaultGroup, StateSample, sample_states
 from progressor.deployment.settings import Settings
-from progressor.errors import ProgressorError
 from progressor.texts import number_of, visible
 
-_UNREADABLE, _NOT_EXAMINED = 1, 2
+_UNREADABLE = 1
 _INDENT = "  "
 
 
@@ -52,12 +51,8 @@ def check_states(
                 found.append(await sample_states(client, each, size=sample, progress=progress))
         return found
 
-    try:
+    with examining(machine=json):
         samples = ask(settings, look)
-    except ProgressorError as error:
-        # Status 1 means states that cannot be read.
-        status = report(error, machine=json)
-        raise typer.Exit(_NOT_EXAMINED if status == REFUSED else status) from None
     readable = not any(each.unreadable for each in samples)
     if json:
         document = {"readable": readable, "namespaces": [asdict(each) for each in samples]}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from progressor.cli.failures import REFUSED, report
+from progressor.cli.failures import examining
 from progressor.cli.options import ASKING, AsJson, with_settings
 from progressor.cli.output import print_json, stdout
 from progressor.cli.runner import warn_of_polls
@@ -25,7 +25,7 @@ from progressor.texts import visible
 
 log = Logger("progressor.cli")
 
-_FINDINGS, _NOT_EXAMINED = 1, 2
+_FINDINGS = 1
 # Rounds; a zombie that a collector has not collected in so many is a finding.
 _ROUNDS = 3
 
@@ -54,24 +54,19 @@ def doctor(
     """
     logs.set_up(level=settings.log_level, form=settings.log_format)
     late = read_duration(slack, "--slack")
-    try:
-        with existing_database(settings) as found:
-            schema_check.check_revision(found.dsn, schema=settings.database_schema)
-            _look_at_sessions(found.dsn, settings)
-            outcome = examine(
-                found.dsn,
-                namespace=namespace,
-                quick=quick,
-                most=most,
-                lease_age=settings.lease_age,
-                grace=settings.zombie_grace,
-                slack=settings.zombie_interval * _ROUNDS if late is None else late,
-                schema=settings.database_schema,
-            )
-    except ProgressorError as error:
-        # Status 1 means findings, so an examination that could not run gets another one.
-        status = report(error, machine=json)
-        raise typer.Exit(_NOT_EXAMINED if status == REFUSED else status) from None
+    with examining(machine=json), existing_database(settings) as found:
+        schema_check.check_revision(found.dsn, schema=settings.database_schema)
+        _look_at_sessions(found.dsn, settings)
+        outcome = examine(
+            found.dsn,
+            namespace=namespace,
+            quick=quick,
+            most=most,
+            lease_age=settings.lease_age,
+            grace=settings.zombie_grace,
+            slack=settings.zombie_interval * _ROUNDS if late is None else late,
+            schema=settings.database_schema,
+        )
     if json:
         invariants = [asdict(each) for each in outcome.invariants]
         print_json({"clean": outcome.is_clean, "invariants": invariants})

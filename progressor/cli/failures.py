@@ -7,7 +7,8 @@ line, a setting or the request is wrong, and would be wrong again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import typer
 
@@ -82,6 +83,16 @@ def report(error: ProgressorError, *, machine: bool, spelling: Mapping[str, str]
             return WRONG
         case _:
             return REFUSED
+
+
+@contextmanager
+def examining(*, machine: bool) -> Iterator[None]:
+    """Run an examination; what it could not look at is no status 1, which means that it found something."""
+    try:
+        yield
+    except ProgressorError as error:
+        status = report(error, machine=machine)
+        raise typer.Exit(WRONG if status == REFUSED else status) from None
 
 
 def _spelled(error: ProgressorError, spelling: Mapping[str, str]) -> str:

@@ -6,9 +6,9 @@ import asyncio
 import os
 import pwd
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from progressor.acts import Way, acting
 from progressor.cli.output import note, stderr
@@ -22,9 +22,7 @@ T = TypeVar("T")
 
 def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
     """Ask this of a client of the existing database, and return its answer."""
-    # Below warnings the log would only hide the answer, unless the user sets a level.
-    level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
-    logs.set_up(level=level, form=settings.log_format)
+    log_warnings(settings)
 
     async def run(dsn: str) -> T:
         async with Client(dsn, **settings.connection_options()) as client:
@@ -34,6 +32,22 @@ def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
         if settings.database_url is None and stderr().is_terminal:
             note(f"no PROGRESSOR_DATABASE_URL: this is the {found.shown}")
         return asyncio.run(run(found.dsn))
+
+
+def log_warnings(settings: Settings) -> None:
+    """Log nothing below warnings, which would only hide the answer, unless the user sets a level."""
+    level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
+    logs.set_up(level=level, form=settings.log_format)
+
+
+def run_here(settings: Settings, work: Callable[[str], Coroutine[Any, Any, T]], *, interrupted: str) -> T:
+    """Do work on the existing database in this OS process; Ctrl-C ends it with the note `interrupted`."""
+    try:
+        with as_operator(settings), existing_database(settings) as found:
+            return asyncio.run(work(found.dsn))
+    except KeyboardInterrupt:
+        note(interrupted)
+        raise
 
 
 def as_operator(settings: Settings) -> AbstractContextManager[None]:

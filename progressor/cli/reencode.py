@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -13,11 +12,9 @@ from rich.table import Table
 from progressor.acts import AuditVerb
 from progressor.cli.apps import OneNamespace, chosen, load
 from progressor.cli.options import ACTING, AppName, AsJson, with_settings
-from progressor.cli.output import note, print_json, stderr, stdout
-from progressor.cli.question import as_operator
+from progressor.cli.output import print_json, stderr, stdout
+from progressor.cli.question import log_warnings, run_here
 from progressor.config import ConnectionOptions
-from progressor.deployment import logs
-from progressor.deployment.database import existing_database
 from progressor.deployment.settings import Settings
 from progressor.node.node import Node
 from progressor.services.reencoder import KeyShare, Reencoded, Reencoder
@@ -48,8 +45,7 @@ def reencode(
     """
     namespaces = load(app).namespaces
     names = [each.name for each in chosen(namespaces, namespace)]
-    level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
-    logs.set_up(level=level, form=settings.log_format)
+    log_warnings(settings)
 
     async def run(dsn: str) -> Reencoded:
         # It waits for no replies, so it needs no signals.
@@ -74,12 +70,8 @@ def reencode(
             finally:
                 await node.stop()
 
-    try:
-        with as_operator(settings), existing_database(settings) as found:
-            result = asyncio.run(run(found.dsn))
-    except KeyboardInterrupt:
-        note("what is written stays written; the same command goes on with what is left")
-        raise
+    stays = "what is written stays written; the same command goes on with what is left"
+    result = run_here(settings, run, interrupted=stays)
     if json:
         print_json(_document(result, dry_run=dry_run))
     else:

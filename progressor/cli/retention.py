@@ -16,12 +16,11 @@ from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, NamespaceName, Yes, confirm, with_settings
 from progressor.cli.output import clock, note, print_json, stderr, stdout
-from progressor.cli.question import as_operator, ask
+from progressor.cli.question import ask, run_here
 from progressor.cli.tables import facts_table
 from progressor.cli.values import read_duration
 from progressor.client.client import Client
 from progressor.config import Retention
-from progressor.deployment.database import existing_database
 from progressor.deployment.settings import Settings
 from progressor.deployment.standalone import Standalone, retention_sweeper_apart
 from progressor.http.wire.models import plain
@@ -156,13 +155,8 @@ def run(namespace: NamespaceName, *, json: AsJson = False, settings: Settings) -
             has_archive = settings.archive is not None
             return await _until_ended(service.client, namespace, quiet=json, has_archive=has_archive)
 
-    try:
-        with as_operator(settings), existing_database(settings) as found:
-            ended = asyncio.run(walk(found.dsn))
-    except KeyboardInterrupt:
-        note(f"the walk goes on: progressor retention show {namespace}")
-        raise
-    _print(ended, machine=json)
+    goes_on = f"the walk goes on: progressor retention show {namespace}"
+    _print(run_here(settings, walk, interrupted=goes_on), machine=json)
 
 
 async def _until_ended(client: Client, namespace: str, *, quiet: bool, has_archive: bool) -> KnownRetention:
