@@ -30,6 +30,7 @@ from progressor.cli.service import (
     children_of,
     engine_of,
     over_engine,
+    requests_left,
     serve,
     set_up_logs,
     steps_left,
@@ -147,13 +148,12 @@ class _Place(NamedTuple):
 
 
 def _rest(settings: Settings, link: Link | None, running: Sequence[OverEngine]) -> Rest:
-    requests = sum(api.server.busy for api in running)
-    answered = f"answering {requests} requests"
+    requests = requests_left([api.server for api in running])
     if not settings.http_run_handlers:
-        return Rest("answering requests", {"requests": requests}, answered)
-    steps = steps_left(settings, link)([api.engine for api in running if api.engine is not None])
-    message, facts = f"answering requests, then {steps.message}", {"requests": requests, **steps.facts}
-    return Rest(message, facts, f"{answered}, then {steps.note}")
+        return requests
+    steps = steps_left(settings, link)(running)
+    message, facts = f"{requests.message}, then {steps.message}", {**requests.facts, **steps.facts}
+    return Rest(message, facts, f"{requests.note}, then {steps.note}")
 
 
 def _build(

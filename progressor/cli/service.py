@@ -185,6 +185,12 @@ def steps_left(settings: Settings, link: Link | None = None) -> Callable[[Sequen
     return rest
 
 
+def requests_left(servers: Sequence[ApiServer]) -> Rest:
+    """Return the requests which these servers answer before they leave."""
+    requests = sum(server.busy for server in servers)
+    return Rest("answering requests", {"requests": requests}, f"answering {requests} requests")
+
+
 def migrate(found: Database, settings: Settings) -> None:
     """Bring the schema of a database for development to that of this release, and log a change."""
     from progressor.storage import migrations  # noqa: PLC0415 - it imports alembic, which few need
@@ -232,10 +238,8 @@ def supervise(
     def stopping(signal_name: str | None) -> None:
         if monitor is not None:
             monitor.leave()
-        if stderr().is_terminal:
-            note(f"stopping {count} processes, press Ctrl-C again to leave at once")
-        else:
-            log.info("stopping, a second signal leaves at once", extra={"signal": signal_name})
+        rest = Rest("stopping, a second signal leaves at once", {}, f"stopping {count} processes")
+        _say_stopping(signal_name, rest)
 
     def again(signum: int) -> None:
         supervisor.kill()
@@ -275,7 +279,7 @@ def _places(monitor: Monitor | None) -> dict[str, str]:
     return {"metrics": f"{monitor.url}/metrics", "health": f"{monitor.url}/health"}
 
 
-def _say_stopping(signal_name: str | None, rest: Rest, link: Link | None) -> None:
+def _say_stopping(signal_name: str | None, rest: Rest, link: Link | None = None) -> None:
     if link is None and stderr().is_terminal:
         note(f"{rest.note}, press Ctrl-C again to leave at once")
         return

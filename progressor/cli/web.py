@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,7 @@ from progressor.cli.options import (
     with_settings,
 )
 from progressor.cli.runner import Runner
-from progressor.cli.service import Manner, Rest, migrate, serve, set_up_logs
+from progressor.cli.service import Manner, migrate, requests_left, serve, set_up_logs
 from progressor.client.client import Client
 from progressor.deployment.database import Database
 from progressor.deployment.settings import Settings
@@ -70,7 +69,8 @@ def web(
         return api_access.guarded(client, settings, host=host, port=port, make=make, what="console")
 
     grace = 2 * settings.http_drain
-    serve(Manner["ApiServer"]("web", grace, _rest, lambda server: {"url": server.url}), settings, build)
+    manner = Manner["ApiServer"]("web", grace, requests_left, lambda server: {"url": server.url})
+    serve(manner, settings, build)
 
 
 def missing_extra(error: ModuleNotFoundError) -> typer.BadParameter:
@@ -78,8 +78,3 @@ def missing_extra(error: ModuleNotFoundError) -> typer.BadParameter:
     return typer.BadParameter(
         f"the console needs {error.name}, which the extra web brings: pip install 'progressor-engine[web]'"
     )
-
-
-def _rest(running: Sequence[ApiServer]) -> Rest:
-    requests = sum(server.busy for server in running)
-    return Rest("answering requests", {"requests": requests}, f"answering {requests} requests")
