@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from progressor.acts import Way, check_line
 from progressor.errors import InvalidRequest, NamespaceNotFound, ProgressorError
 from progressor.http.server.api_request import REQUEST_ID, ApiRequest, facts_of
-from progressor.http.server.auth.scopes import require, seen_by
+from progressor.http.server.auth.scopes import seen_by
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
 from progressor.http.wire.problems import FORBIDDEN, TOO_LARGE, TOO_SLOW, UNAUTHORIZED
@@ -236,7 +236,6 @@ class ConsolePage(Route):
                 answer.headers.update(
                     {name: error.headers[name] for name in _KEPT if name in error.headers}
                 )
-            return answer
         return answer
 
     async def _admitted(self, request: PageRequest) -> dict[str, str]:
@@ -246,12 +245,7 @@ class ConsolePage(Route):
         if self.is_public:
             request.place.claim(_STRANGERS)
         else:
-            request.caller, request.rate = await request.server.access.admit(request)
-            if request.rate is not None:
-                request.rate.check()
-            if self.scope is not None:
-                require(request.caller, self.scope, names.get("namespace"))
-            request.facts["caller"] = request.caller.name
+            await request.admit(self.scope, names.get("namespace"))
             request.place.claim(request.caller.name)
         if self.is_form:
             await request.read_form()

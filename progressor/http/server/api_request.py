@@ -20,7 +20,7 @@ from progressor.acts import Way, acting, as_line
 from progressor.client.client import Client
 from progressor.http.server.auth.principals import NOBODY
 from progressor.http.server.auth.rate_limit import RateStatus
-from progressor.http.server.auth.scopes import Access
+from progressor.http.server.auth.scopes import Access, require
 from progressor.http.server.concurrency_limit import Place, Places
 from progressor.http.server.memory import Memory
 from progressor.http.server.options import HttpOptions
@@ -83,6 +83,15 @@ class ApiRequest(Request):
     def headers(self) -> RequestHeaders:
         """The headers of the request."""
         return self._by_name
+
+    async def admit(self, scope: Scope | None, namespace: str | None) -> None:
+        """Find its caller; raise Refusal if that is unknown, asks too often, or lacks the scope."""
+        self.caller, self.rate = await self.server.access.admit(self)
+        if self.rate is not None:
+            self.rate.check()
+        if scope is not None:
+            require(self.caller, scope, namespace)
+        self.facts["caller"] = self.caller.name
 
     def reads_failures(self, namespace: str | None) -> bool:
         """Return whether the caller may read the texts of handlers' failures."""

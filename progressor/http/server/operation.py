@@ -19,7 +19,6 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 from progressor.acts import Way
 from progressor.errors import NamespaceNotFound, ProcessAlreadyExists, ProgressorError
 from progressor.http.server.api_request import ApiRequest, named_by
-from progressor.http.server.auth.scopes import require
 from progressor.http.server.parameters import Parameters
 from progressor.http.server.preconditions import SAFE, Conditions, wants_absence
 from progressor.http.server.problems import Refusal, problem, problem_of
@@ -127,7 +126,10 @@ class Operation(Route):
         if self._is_bounded:
             request.place.enter()
         if self.scope is not None:
-            await self._admit(request, self.scope)
+            segment = request.path_params.get("namespace")
+            await request.admit(self.scope, None if segment is None else text_of(segment, "namespace"))
+            if self._is_bounded:
+                request.place.claim(request.caller.name)
         require_single(request.headers)
         self._conditions.check(request.headers)
         if self._refuses_keys:
@@ -139,18 +141,6 @@ class Operation(Route):
         if self._refuses_bodies:
             await refuse_body(request)
         return values
-
-    async def _admit(self, request: ApiRequest, scope: Scope) -> None:
-        segment = request.path_params.get("namespace")
-        namespace = None if segment is None else text_of(segment, "namespace")
-        caller, request.rate = await request.server.access.admit(request)
-        if request.rate is not None:
-            request.rate.check()
-        require(caller, scope, namespace)
-        request.caller = caller
-        request.facts["caller"] = caller.name
-        if self._is_bounded:
-            request.place.claim(caller.name)
 
 
 def _problem_of(request: ApiRequest, error: ProgressorError) -> Response:
