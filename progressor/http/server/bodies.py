@@ -102,11 +102,14 @@ class NewTimer(BaseModel, extra="forbid", json_schema_extra=_ONE_OF_BOTH):
         default=None, description="The opening and the closing of a window of the day, and its time zone."
     )
 
-    def named(self, name: str) -> SetTimer:
-        """Return the timer that it states; InvalidRequest if it breaks a rule."""
-        every = None if self.every is None else rule_of(self.every)
-        given = {each: value for each, value in self if each != "every"}
-        return SetTimer(name=name, every=every, **given)
+    def named(self, name: str = "") -> SetTimer:
+        """Return the timer that it states; raise InvalidRequest if it breaks a rule."""
+        try:
+            every = None if self.every is None else rule_of(self.every)
+            return SetTimer(name=name, **dict(self) | {"every": every})
+        except InvalidRequest as error:
+            field = "timers" if name else "timer"
+            raise InvalidRequest(f"{field}: {error}", field=f"args.{field}") from None
 
 
 class ImportBody(BaseModel, extra="forbid"):
@@ -123,17 +126,8 @@ class ImportBody(BaseModel, extra="forbid"):
     @property
     def all_timers(self) -> list[SetTimer]:
         """The timers that it states; InvalidRequest if one breaks a rule."""
-        unnamed = [] if self.timer is None else [timer_of(self.timer)]
-        return [*unnamed, *(timer_of(timer, name) for name, timer in self.timers.items())]
-
-
-def timer_of(given: NewTimer, name: str = "") -> SetTimer:
-    """Return the timer that a body states; raise InvalidRequest if it breaks a rule."""
-    try:
-        return given.named(name)
-    except InvalidRequest as error:
-        field = "timers" if name else "timer"
-        raise InvalidRequest(f"{field}: {error}", field=f"args.{field}") from None
+        unnamed = [] if self.timer is None else [self.timer.named()]
+        return [*unnamed, *(timer.named(name) for name, timer in self.timers.items())]
 
 
 def given_value(body: BaseModel, name: str, *, raw: bool, field: str) -> Any:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from progressor.client.timers import args_of
 from progressor.http.server import request_body
 from progressor.http.server.api_request import ApiRequest
-from progressor.http.server.bodies import NewTimer, timer_of
+from progressor.http.server.bodies import NewTimer
 from progressor.http.server.openapi.operations import ANSWER, ASKS, takes
 from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import NamespaceName, ProcessId, TimerName
@@ -63,7 +63,7 @@ async def set_timer(
     With `every` it recurs, and `at` or `after` is its first time.
     """
     body = await request_body.read_body(request)
-    given = timer_of(request_body.model_in(request, body, NewTimer))
+    given = request_body.model_in(request, body, NewTimer).named()
     args = args_of(timer) | given.as_json()
     return await _asked(request, namespace, process_id, SET_TIMER, args)
 
