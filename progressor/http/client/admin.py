@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -12,7 +13,6 @@ from progressor.acts import AuditEntry, AuditPage, check_filter, check_line
 from progressor.bulks import Bulk, BulkPreview
 from progressor.client.failure_groups import EVER, FailureGroup
 from progressor.config import MOST_OF_A_GROUP, Retention, check_deleting, check_retention
-from progressor.http.client.exchange import Answer
 from progressor.http.client.requests import process_url
 from progressor.http.client.transport import RetryingTransport
 from progressor.http.wire import headers
@@ -31,17 +31,11 @@ from progressor.monitoring import (
 
 T = TypeVar("T")
 
-_BULK = TypeAdapter(Bulk)
-_BULKS = TypeAdapter(list[Bulk])
-_PREVIEW = TypeAdapter(BulkPreview)
-_NAMESPACES = TypeAdapter(list[KnownNamespace])
-_WORKERS = TypeAdapter(list[KnownWorker])
-_MAILBOX = TypeAdapter(Mailbox)
-_STATUSES = TypeAdapter(list[NamespaceStatus])
-_GROUPS = TypeAdapter(list[FailureGroup])
-_KNOWN_GROUPS = TypeAdapter(list[KnownGroup])
-_ENTRIES = TypeAdapter(list[AuditEntry])
-_RETENTION, _ESTIMATE = TypeAdapter(KnownRetention), TypeAdapter(RetentionEstimate)
+_NOUNS = (
+    *(AuditEntry, Bulk, BulkPreview, FailureGroup, KnownGroup, KnownNamespace, KnownRetention, KnownWorker),
+    *(Mailbox, NamespaceStatus, RetentionEstimate),
+)
+_READERS: Mapping[type[Any], TypeAdapter[Any]] = {noun: TypeAdapter(noun) for noun in _NOUNS}
 
 
 class HttpOperating:
@@ -68,18 +62,18 @@ class HttpOperating:
 
     async def namespaces(self) -> list[KnownNamespace]:
         """Return the namespaces that the token may see, as Client.namespaces."""
-        return await self._listed(_NAMESPACES, "/v1/namespaces", "namespaces")
+        return await self._listed(KnownNamespace, "/v1/namespaces", "namespaces")
 
     async def workers(self) -> list[KnownWorker]:
         """Return the OS processes that have a heartbeat, as Client.workers."""
-        return await self._listed(_WORKERS, "/v1/workers", "workers")
+        return await self._listed(KnownWorker, "/v1/workers", "workers")
 
     async def groups(
         self, namespace: str, *, after: str | None = None, limit: int = 100
     ) -> list[KnownGroup]:
         """Return groups of a namespace, as Client.groups; raise NamespaceNotFound."""
         url = f"/v1/namespaces/{check_namespace(namespace)}/groups"
-        return await self._listed(_KNOWN_GROUPS, url, "groups", after=after, limit=str(limit))
+        return await self._listed(KnownGroup, url, "groups", after=after, limit=str(limit))
 
     async def set_group_limit(self, namespace: str, group: str, limit: int | None) -> None:
         """Set the limit of a group, as Client.set_group_limit; raise NamespaceNotFound."""
@@ -90,8 +84,7 @@ class HttpOperating:
 
     async def retention(self, namespace: str) -> KnownRetention:
         """Return for how long a namespace keeps what has ended, as Client.retention."""
-        answer = await self._line.send("GET", _retention_url(namespace))
-        return _RETENTION.validate_json(answer.content)
+        return await self._read(KnownRetention, "GET", _retention_url(namespace))
 
     async def set_retention(self, namespace: str, retention: Retention | None) -> None:
         """Keep what has ended for these times, as Client.set_retention; raise NamespaceNotFound."""
@@ -107,9 +100,8 @@ class HttpOperating:
         self, namespace: str, retention: Retention | None = None
     ) -> RetentionEstimate:
         """Return what a retention would delete now, as Client.estimate_retention."""
-        params = _times(check_deleting(retention))
-        answer = await self._line.send("GET", f"{_retention_url(namespace)}/estimate", params=params)
-        return _ESTIMATE.validate_json(answer.content)
+        url, params = f"{_retention_url(namespace)}/estimate", _times(check_deleting(retention))
+        return await self._read(RetentionEstimate, "GET", url, params=params)
 
     async def begin_retention(self, namespace: str) -> None:
         """Have a walk begin now, as Client.begin_retention; raise NamespaceNotFound."""
@@ -120,12 +112,12 @@ class HttpOperating:
 
         Raise NamespaceNotFound if `namespace` is not known.
         """
-        return await self._listed(_STATUSES, "/v1/status", "namespaces", namespace=_checked(namespace))
+        wanted = {"namespace": _checked(namespace)}
+        return await self._listed(NamespaceStatus, "/v1/status", "namespaces", **wanted)
 
     async def mailbox(self, namespace: str, process_id: str) -> Mailbox:
         """Return the mailbox of a process, as Client.mailbox; raise ProcessNotFound."""
-        answer = await self._line.send("GET", f"{process_url(namespace, process_id)}/mailbox")
-        return _MAILBOX.validate_json(answer.content)
+        return await self._read(Mailbox, "GET", f"{process_url(namespace, process_id)}/mailbox")
 
     async def errors(
         self, *, namespace: str | None = None, since: datetime | timedelta | None = None
@@ -136,7 +128,7 @@ class HttpOperating:
         NamespaceNotFound if `namespace` is not known.
         """
         wanted = {"namespace": _checked(namespace), "since": _since(since)}
-        return await self._listed(_GROUPS, "/v1/errors", "groups", **wanted)
+        return await self._listed(FailureGroup, "/v1/errors", "groups", **wanted)
 
     async def audit(
         self,
@@ -159,11 +151,17 @@ class HttpOperating:
             "cursor": cursor,
         }
         answer = (await self._line.send("GET", "/v1/audit", params=params)).json()
-        return AuditPage(_ENTRIES.validate_python(answer["entries"]), answer["cursor"])
+        entries = [_READERS[AuditEntry].validate_python(each) for each in answer["entries"]]
+        return AuditPage(entries, answer["cursor"])
 
-    async def _listed(self, of: TypeAdapter[T], url: str, member: str, **asked: str | None) -> T:
+    async def _listed(self, of: type[T], url: str, member: str, **asked: str | None) -> list[T]:
         answer = await self._line.send("GET", url, params=asked)
-        return of.validate_python(answer.json()[member])
+        return [_READERS[of].validate_python(each) for each in answer.json()[member]]
+
+    async def _read(self, of: type[T], method: str, url: str, **request: Any) -> T:
+        answer = await self._line.send(method, url, **request)
+        found: T = _READERS[of].validate_json(answer.content)
+        return found
 
     async def repair_all(
         self,
@@ -179,42 +177,33 @@ class HttpOperating:
     ) -> Bulk:
         """Make a bulk, as Client.repair_all; raise InvalidRequest and NamespaceNotFound as it does."""
         key = new_key() if idempotency_key is None else check_key(idempotency_key)
+        wanted = {"detail_like": detail_like, "handler": handler}
         how = {"simple": simple, "redo": redo, "rate": rate}
-        answer = await self._make(
-            {
-                "namespace": check_namespace(namespace),
-                **members_for("args", args),
-                **how,
-                "detail_like": detail_like,
-                "handler": handler,
-            },
-            {headers.IDEMPOTENCY_KEY: headers.shown_key(key)},
-        )
-        return _BULK.validate_json(answer.content)
+        asked = {"namespace": check_namespace(namespace), **members_for("args", args), **how, **wanted}
+        return await self._make(Bulk, asked, {headers.IDEMPOTENCY_KEY: headers.shown_key(key)})
 
     async def preview_repair_all(
         self, namespace: str, *, detail_like: str | None = None, handler: str | None = None
     ) -> BulkPreview:
         """Return what a bulk would repair, as Client.preview_repair_all; raise NamespaceNotFound."""
         wanted = {"detail_like": detail_like, "handler": handler, "dry_run": True}
-        answer = await self._make({"namespace": check_namespace(namespace), **wanted}, {})
-        return _PREVIEW.validate_json(answer.content)
+        return await self._make(BulkPreview, {"namespace": check_namespace(namespace), **wanted}, {})
 
     async def bulk(self, bulk_id: int) -> Bulk:
         """Return a bulk as it is now, as Client.bulk; raise BulkNotFound."""
-        return _BULK.validate_json((await self._line.send("GET", _url(bulk_id))).content)
+        return await self._read(Bulk, "GET", _url(bulk_id))
 
     async def bulks(self, *, limit: int = 100) -> list[Bulk]:
         """Return the newest bulks that the token may see, as Client.bulks."""
-        return await self._listed(_BULKS, "/v1/bulk", "bulks", limit=str(limit))
+        return await self._listed(Bulk, "/v1/bulk", "bulks", limit=str(limit))
 
     async def stop_bulk(self, bulk_id: int) -> Bulk:
         """Stop a bulk, as Client.stop_bulk; raise BulkNotFound."""
-        return _BULK.validate_json((await self._line.send("POST", f"{_url(bulk_id)}/stop")).content)
+        return await self._read(Bulk, "POST", f"{_url(bulk_id)}/stop")
 
-    async def _make(self, asked: dict[str, Any], said: dict[str, str]) -> Answer:
+    async def _make(self, of: type[T], asked: dict[str, Any], said: dict[str, str]) -> T:
         sent = {"Content-Type": headers.JSON, **said}
-        return await self._line.send("POST", "/v1/bulk", content=to_json(asked), headers=sent)
+        return await self._read(of, "POST", "/v1/bulk", content=to_json(asked), headers=sent)
 
 
 def _checked(namespace: str | None) -> str | None:
