@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import time, timedelta
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -25,7 +24,6 @@ from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.texts import visible
 from progressor.timers import SetTimer
-from progressor.timers.recurrence import CatchUp, Drift
 
 _UTC = "UTC"
 
@@ -93,21 +91,20 @@ def set_timer(
             "it is the time zone of --between, or of a calendar rule of --every: give one",
             param_hint="--tz",
         )
-    given = SetTimer(
-        at=moment,
-        after=read_delay(after, "--after"),
-        remove=remove,
-        name=timer,
-        every=rule,
-        drift=cast("Drift", drift),
-        catch_up=cast("CatchUp", catch_up),
-        within=read_duration(within, "--within"),
-        jitter=read_duration(jitter, "--jitter"),
-        between=None if between is None else _between(between, tz or _UTC),
-    )
+    stated: dict[str, Any] = {
+        "at": moment,
+        "after": read_delay(after, "--after"),
+        "remove": remove,
+        "every": rule,
+        "drift": drift,
+        "catch_up": catch_up,
+        "within": read_duration(within, "--within"),
+        "jitter": read_duration(jitter, "--jitter"),
+        "between": None if between is None else _between(between, tz or _UTC),
+    }
+    # What is wrong is refused before a database is looked for.
+    SetTimer(name=timer, **stated)
     common = _common(idempotency_key, timeout)
-    members = {each.name: getattr(given, each.name) for each in fields(given)}
-    stated = {name: value for name, value in members.items() if name not in ("name", "occurrence")}
     ask(settings, lambda client: client.set_timer(namespace, process_id, timer, **stated, **common))
     print_answer(None, f"set the timer {_shown(timer)}of {namespace}/{process_id}", machine=json)
 
@@ -173,10 +170,7 @@ def _every(text: str, tz: str, at: str | None) -> timedelta | Rule:
         return RRule(text, start, tz=tz)
     if text.startswith("@") or " " in text.strip():
         return Cron(text, tz=tz)
-    period = read_duration(text, "--every")
-    if period is None:
-        raise AssertionError("a text is given")
-    return period
+    return read_duration(text, "--every") or timedelta()
 
 
 def _between(text: str, tz: str) -> tuple[time, time, str]:
