@@ -44,29 +44,28 @@ class Hours(NamedTuple):
 
     def moved(self, moment: datetime) -> datetime:
         """Return the moment if the window is open then, else its next opening, in UTC."""
-        wall = shown(moment, zone_of(self.tz))
-        if self._is_open(wall.time()):
-            return moment
-        day = wall.date() if wall.time() < self.opens else wall.date() + _DAY
-        # Where the clock is set back over the opening, that has been before.
-        return max(moment_of(datetime.combine(day, self.opens), zone_of(self.tz)), moment)
+        return moment if self._is_open(moment) else self._next(self.opens, moment)
 
     def closed_since(self, moment: datetime) -> datetime:
         """Return the moment if the window is open then, else its last closing, in UTC."""
-        wall = shown(moment, zone_of(self.tz))
-        if self._is_open(wall.time()):
+        if self._is_open(moment):
             return moment
+        wall = shown(moment, zone_of(self.tz))
         day = wall.date() if wall.time() >= self.closes else wall.date() - _DAY
         return min(moment_of(datetime.combine(day, self.closes), zone_of(self.tz)), moment)
 
     def closing(self, moment: datetime) -> datetime:
         """Return the closing after a moment at which the window is open, in UTC."""
-        wall = shown(moment, zone_of(self.tz))
-        day = wall.date() if wall.time() < self.closes else wall.date() + _DAY
-        # Where the clock is set back over the closing, that has been before.
-        return max(moment_of(datetime.combine(day, self.closes), zone_of(self.tz)), moment)
+        return self._next(self.closes, moment)
 
-    def _is_open(self, now: time) -> bool:
+    def _next(self, at: time, moment: datetime) -> datetime:
+        wall = shown(moment, zone_of(self.tz))
+        day = wall.date() if wall.time() < at else wall.date() + _DAY
+        # Where the clock is set back over that time, it has been before.
+        return max(moment_of(datetime.combine(day, at), zone_of(self.tz)), moment)
+
+    def _is_open(self, moment: datetime) -> bool:
+        now = shown(moment, zone_of(self.tz)).time()
         if self.opens < self.closes:
             return self.opens <= now < self.closes
         return now >= self.opens or now < self.closes
