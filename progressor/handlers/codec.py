@@ -48,10 +48,10 @@ def encode(value: Any, *, field: str = "value") -> bytes | None:
     return encode_json(value, field=field)
 
 
-def encode_json(value: Any, *, field: str = "value") -> bytes:
+def encode_json(value: Any, *, field: str = "value", write: Callable[[Any], bytes] = to_json) -> bytes:
     """Return the JSON of any value, None included; InvalidRequest names the part that has none."""
     try:
-        data = to_json(value)
+        data = write(value)
     except (PydanticSerializationError, RecursionError) as error:
         raise cannot_be_json(value, field, error) from None
     require_finite(value, data, field=field)
@@ -211,7 +211,7 @@ class RawWire(Wire):
 class Shape:
     """One declared type, prepared once: JSON to a checked value and back."""
 
-    __slots__ = ("_adapter", "name", "read")
+    __slots__ = ("_adapter", "_write", "name", "read")
 
     def __init__(self, declared: Any, *, field: str) -> None:
         self.name: str = getattr(declared, "__name__", None) or repr(declared)
@@ -234,16 +234,11 @@ class Shape:
         self.read: Callable[[bytes], Any] = partial(
             self._adapter.validator.validate_json, by_alias=True, by_name=True
         )
+        self._write: Callable[[Any], bytes] = partial(self._adapter.serializer.to_json, warnings=False)
 
     def write(self, value: Any, *, field: str) -> bytes:
         """Return the JSON of an answer; a value that does not fit the type is written as it is."""
-        try:
-            data: bytes = self._adapter.serializer.to_json(value, warnings=False)
-        except (PydanticSerializationError, RecursionError) as error:
-            raise cannot_be_json(value, field, error) from None
-        require_finite(value, data, field=field)
-        require_readable(data, field=field)
-        return data
+        return encode_json(value, field=field, write=self._write)
 
     def schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any] | None:
         """Return the type's JSON schema; None if it has none."""
