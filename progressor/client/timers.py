@@ -62,9 +62,7 @@ class Timing:
 
         Raise as `call`: ProcessNotFound, ProcessBroken, ReplyTimeout.
         """
-        await self._change(
-            namespace, process_id, UNSET_TIMER, args_of(timer) or None, idempotency_key, timeout
-        )
+        await self._change(namespace, process_id, UNSET_TIMER, args_of(timer), idempotency_key, timeout)
 
     async def fire_timer(
         self,
@@ -80,19 +78,17 @@ class Timing:
         Raise Rejected if the process has no such timer, else as `call`: ProcessNotFound, ProcessBroken,
         ReplyTimeout.
         """
-        await self._change(
-            namespace, process_id, FIRE_TIMER, args_of(timer) or None, idempotency_key, timeout
-        )
+        await self._change(namespace, process_id, FIRE_TIMER, args_of(timer), idempotency_key, timeout)
 
     async def _change(
         self,
         namespace: str,
         process_id: str,
         name: str,
-        args: Any,
+        args: dict[str, Any],
         idempotency_key: str | None,
         timeout: Timeout,
     ) -> None:
         options = RequestOptions(idempotency_key)
-        request = self._dispatcher.make(TaskType.CALL, namespace, process_id, args, options, name)
+        request = self._dispatcher.make(TaskType.CALL, namespace, process_id, args or None, options, name)
         await self._dispatcher.ask(request, timeout)
