@@ -66,14 +66,12 @@ class BulkRunner(PeriodicService):
         bulk, new = done
         for outcome in metrics.BULK_OUTCOMES:
             metrics.BULK_REPAIRS.labels(bulk.namespace, outcome).inc(new[outcome])
-        if new["begun"]:
-            # Repairs wait as requests; a simple repair needs none, and brings back the timer.
-            kind: Kind = "timers" if bulk.simple else "calls"
-            self._node.ring(bulk.namespace, kind)
-            self._node.wake(bulk.namespace, kind)
-        if new["redone"]:
-            self._node.ring(bulk.namespace, "calls")
-            self._node.wake(bulk.namespace, "calls")
+        # Repairs wait as requests; a simple repair needs none, and brings back the timer.
+        begun: Kind = "timers" if bulk.simple else "calls"
+        for outcome, kind in (("begun", begun), ("redone", "calls")):
+            if new[outcome]:
+                self._node.ring(bulk.namespace, kind)
+                self._node.wake(bulk.namespace, kind)
         if bulk.status.is_final:
             log.info("bulk ended", extra=_facts(bulk))
 
