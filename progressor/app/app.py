@@ -7,7 +7,7 @@ its own.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -60,10 +60,7 @@ def _check_namespaces(given: object) -> tuple[Namespace[Any], ...]:
             f"namespaces must be a list of Namespace, [billing] say, or an App, not {kind}",
             field="namespaces",
         )
-    names = [namespace.name for namespace in found]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidRequest(f"two namespaces have the same name: {', '.join(twice)}", field="namespaces")
+    _refuse_twice("namespaces", [namespace.name for namespace in found])
     return found
 
 
@@ -77,11 +74,14 @@ def _check_projections(given: Iterable[Projection]) -> tuple[Projection, ...]:
             )
         # Whoever forgets the function hears of it here.
         _ = each.wanted
-    names = [each.subscription for each in projections]
+    _refuse_twice("projections", [each.subscription for each in projections])
+    return projections
+
+
+def _refuse_twice(field: str, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidRequest(f"two projections have the same name: {', '.join(twice)}", field="projections")
-    return projections
+        raise InvalidRequest(f"two {field} have the same name: {', '.join(twice)}", field=field)
 
 
 def _check_lifespan(given: Any) -> Lifespan | None:
