@@ -224,11 +224,8 @@ def _migrated(
     try:
         with connection.begin():
             return _migrate(connection, revision, order, schema)
-    except DBAPIError as error:
+    except (DBAPIError, psycopg.Error) as error:
         if not is_held(_cause(error)):
-            raise
-    except psycopg.Error as error:
-        if not is_held(error):
             raise
     with connection.begin():
         raise TablesHeld(holders(_driver(connection), schema))
