@@ -101,19 +101,15 @@ def event_parts(event: Any, field: str) -> tuple[Any, Metadata, datetime | None]
     match event:
         case Event():
             timestamp, metadata, payload = event.timestamp, dict(event.metadata), event.payload
-        case Mapping() if "payload" in event:
-            timestamp = event.get("timestamp")
-            metadata = dict(event.get("metadata") or {})
-            payload = event["payload"]
-            if "name" in event:
-                metadata["name"] = check_text(f"{field}.name", event["name"])
         case Mapping():
-            payload = {key: value for key, value in event.items() if key != "name"}
+            if "payload" in event:
+                timestamp, payload = event.get("timestamp"), event["payload"]
+                metadata = dict(event.get("metadata") or {})
+            else:
+                payload = {key: value for key, value in event.items() if key != "name"}
             if "name" in event:
                 metadata["name"] = check_text(f"{field}.name", event["name"])
-        case BaseModel():
-            metadata["name"] = type(event).__name__
-        case _ if is_dataclass(event) and not isinstance(event, type):
+        case _ if not isinstance(event, type) and (isinstance(event, BaseModel) or is_dataclass(event)):
             metadata["name"] = type(event).__name__
         case _:
             raise InvalidRequest(
