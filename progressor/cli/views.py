@@ -111,16 +111,14 @@ def _details(entry: TraceEntry) -> Text:
     if entry.events:
         names = ", ".join(short(event.name) or f"#{event.event_id}" for event in entry.events)
         parts.append(Text(f"events: {names}", style="cyan"))
-    if entry.priority:
-        parts.append(Text(f"priority {entry.priority}", style="dim"))
-    if entry.trace_id is not None:
-        parts.append(Text(f"trace {entry.trace_id}", style="dim"))
-    if entry.expires_at is not None:
-        parts.append(Text(f"expires at {clock(entry.expires_at)}", style="dim"))
-    if entry.redoes is not None:
-        parts.append(Text(f"redoes task {entry.redoes}", style="cyan"))
-    if entry.redone_by is not None:
-        parts.append(Text(f"redone by task {entry.redone_by}", style="cyan"))
+    facts = (
+        ("priority", entry.priority, "dim"),
+        ("trace", entry.trace_id, "dim"),
+        ("expires at", clock(entry.expires_at), "dim"),
+        ("redoes task", entry.redoes, "cyan"),
+        ("redone by task", entry.redone_by, "cyan"),
+    )
+    parts += [Text(f"{name} {value}", style=style) for name, value, style in facts if value]
     return Text("  ").join(parts)
 
 
