@@ -39,21 +39,25 @@ Change = Callable[..., Awaitable[None]]
 """A method of the client that changes a timer."""
 
 
-def _on_its_page(endpoint: Endpoint) -> Endpoint:
-    """Return the endpoint so that an error is shown on the page of the process, with what was filled in."""
+def _on_its_page(endpoint: Callable[..., Awaitable[Response | str]]) -> Endpoint:
+    """Return the endpoint so that its note, if it returns one, is shown on the page of the process.
+
+    So is an error, with what was filled in.
+    """
 
     async def form(request: PageRequest, namespace: str, process_id: str) -> Response:
         try:
-            return await endpoint(request, namespace, process_id)
+            done = await endpoint(request, namespace, process_id)
         except (Refusal, ProgressorError) as error:
             return await process_page(request, namespace, process_id, request.problem_of(error))
+        return request.to(process_path("", namespace, process_id), done) if isinstance(done, str) else done
 
     return form
 
 
 @pages.post(PATH + "/call", scope=Scope.PROCESSES_CALL)
 @_on_its_page
-async def call(request: PageRequest, namespace: str, process_id: str) -> Response:
+async def call(request: PageRequest, namespace: str, process_id: str) -> str:
     """Call a process, or leave a notice in its mailbox; a note shows the answer."""
     form, server = request.fields, request.server
     name = form.get("name", "").strip()
@@ -64,25 +68,25 @@ async def call(request: PageRequest, namespace: str, process_id: str) -> Respons
     key = form.get("key") or None
     if form.get("how") == "notify":
         await server.client.notify(namespace, process_id, name, args, idempotency_key=key)
-        return _back(request, namespace, process_id, f"{name} waits in the mailbox.")
+        return f"{name} waits in the mailbox."
     try:
         answer = await server.client.call(
             namespace, process_id, name, args, idempotency_key=key, timeout=PATIENCE
         )
     except ReplyTimeout:
-        return _back(request, namespace, process_id, f"{name} was accepted, and is under way.")
-    return _back(request, namespace, process_id, answered(name, answer))
+        return f"{name} was accepted, and is under way."
+    return answered(name, answer)
 
 
 @pages.post(PATH + "/repair", scope=Scope.PROCESSES_REPAIR)
 @_on_its_page
-async def repair(request: PageRequest, namespace: str, process_id: str) -> Response:
+async def repair(request: PageRequest, namespace: str, process_id: str) -> Response | str:
     """Repair a broken process: by its handler, or simply; or show what its handler would do."""
     form, server = request.fields, request.server
     key = form.get("key") or None
     if form.get("how") == "simple":
         await server.client.simple_repair(namespace, process_id, idempotency_key=key)
-        return _back(request, namespace, process_id, "It goes on as if nothing had broken it.")
+        return "It goes on as if nothing had broken it."
     args = repair_form(await server.publications.of(namespace)).read(form)
     await server.publications.check(namespace, TaskType.REPAIR, None, args)
     if form.get("how") == "dry_run":
@@ -95,25 +99,25 @@ async def repair(request: PageRequest, namespace: str, process_id: str) -> Respo
             namespace, process_id, args, idempotency_key=key, timeout=PATIENCE
         )
     except ReplyTimeout:
-        return _back(request, namespace, process_id, "The repair was accepted, and is under way.")
-    return _back(request, namespace, process_id, answered("repair", answer))
+        return "The repair was accepted, and is under way."
+    return answered("repair", answer)
 
 
 @pages.post(PATH + "/redo", scope=Scope.PROCESSES_CALL)
 @_on_its_page
-async def redo(request: PageRequest, namespace: str, process_id: str) -> Response:
+async def redo(request: PageRequest, namespace: str, process_id: str) -> str:
     """Run a task that ended again."""
     number = number_of(request.fields.get("task_id", ""), "task_id")
     try:
         answer = await request.server.client.redo(namespace, process_id, number, timeout=PATIENCE)
     except ReplyTimeout:
-        return _back(request, namespace, process_id, f"Task {number} is run again.")
-    return _back(request, namespace, process_id, answered(f"task {number}, run again,", answer))
+        return f"Task {number} is run again."
+    return answered(f"task {number}, run again,", answer)
 
 
 @pages.post(PATH + "/timers", scope=Scope.PROCESSES_REPAIR)
 @_on_its_page
-async def change_timer(request: PageRequest, namespace: str, process_id: str) -> Response:
+async def change_timer(request: PageRequest, namespace: str, process_id: str) -> str:
     """Set a timer, fire it now, or cancel it."""
     form, client = request.fields, request.server.client
     of, key = (namespace, process_id, form.get("timer", "")), form.get("key") or None
@@ -130,8 +134,8 @@ async def change_timer(request: PageRequest, namespace: str, process_id: str) ->
     try:
         await change(*of, idempotency_key=key, timeout=PATIENCE)
     except ReplyTimeout:
-        return _back(request, namespace, process_id, "The change of the timer was accepted, and waits.")
-    return _back(request, namespace, process_id, note)
+        return "The change of the timer was accepted, and waits."
+    return note
 
 
 def _when(request: PageRequest) -> dict[str, Any]:
@@ -158,7 +162,3 @@ async def remove(request: PageRequest, namespace: str, process_id: str) -> Respo
 def answered(what: str, answer: Any) -> str:
     """Return the note on a request that was answered."""
     return f"{what} answered: {short(answer, 200)}" if answer is not None else f"{what} is done."
-
-
-def _back(request: PageRequest, namespace: str, process_id: str, note: str) -> Response:
-    return request.to(process_path("", namespace, process_id), note)
