@@ -45,7 +45,7 @@ class _Typing:
         schemas = self._published.schemas
         self._state()
         self._path(_PROCESS, {})
-        self._typed("start", "post", _PROCESS, "Start", schemas.get("init"), None)
+        self._typed("start", _PROCESS, schemas.get("init"))
         for name, call in sorted((schemas.get("calls") or {}).items()):
             self._call(name, call.get("args"), call.get("returns"))
         for rest in _ALWAYS:
@@ -53,7 +53,7 @@ class _Typing:
         if not schemas.get("calls"):
             self._path(_PROCESS + "/calls/{name}", {})
             self._path(_PROCESS + "/notices/{name}", {})
-        self._typed("repair", "post", _PROCESS + "/repairs", "Repair", schemas.get("repair"), None)
+        self._typed("repair", _PROCESS + "/repairs", schemas.get("repair"))
         self._import()
         return {
             "openapi": self._whole["openapi"],
@@ -110,13 +110,11 @@ class _Typing:
             if what == "call":
                 self._give(operation, titled, returns)
 
-    def _typed(
-        self, what: str, method: str, path: str, titled: str, args: Schema | None, returns: Schema | None
-    ) -> None:
-        operation = self._paths[path.replace("{namespace}", self._published.name)][method]
+    def _typed(self, what: str, path: str, args: Schema | None) -> None:
+        operation = self._paths[path.replace("{namespace}", self._published.name)]["post"]
         operation["operationId"] = what
-        self._take(operation, titled, args)
-        self._give(operation, titled, returns)
+        self._take(operation, _title(what), args)
+        self._give(operation, _title(what), None)
 
     def _take(self, operation: Schema, titled: str, args: Schema | None) -> None:
         if self._published.is_raw:
