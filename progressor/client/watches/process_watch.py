@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.reader import Reader
 from progressor.client.results import ProcessChange, WatchedStatus
 from progressor.client.watches.positions import REMOVED, UNKNOWN, WatchPlace
+from progressor.codecs.codec import Owner
 from progressor.errors import HistoryTruncated, process_not_found
 from progressor.inputs import HistoryRange
 from progressor.model import Event, Snapshot
@@ -136,7 +137,7 @@ class ProcessWatch:
         events: Sequence[Event],
         snapshot: Snapshot | None,
     ) -> ProcessChange:
-        of = _Owner(self._namespace, self._process_id)
+        of = Owner(self._namespace, self._process_id)
         decoded: tuple[Event, ...] = ()
         if events:
             wire = await self._reader.wire_of(self._namespace)
@@ -154,11 +155,6 @@ class ProcessWatch:
 
     async def _state(self, snapshot: Snapshot) -> Any:
         return (await self._reader.view(snapshot)).state if self._shows_state else None
-
-
-class _Owner(NamedTuple):
-    namespace: str
-    process_id: str
 
 
 def _follows(events: list[Event], last: int, snapshot: Snapshot) -> bool:
