@@ -111,7 +111,7 @@ def read(text: str) -> Pattern:
         raise _refuse(f"it must have FREQ=, one of {known}") from None
     pattern = Pattern(
         frequency=frequency,
-        interval=_interval(parts.get("INTERVAL", "1"), frequency),
+        interval=_number("INTERVAL", parts.get("INTERVAL", "1"), 1, int(_CENTURY / frequency.length)),
         count=_number("COUNT", parts["COUNT"], 1, MOST_COUNTED) if "COUNT" in parts else None,
         until=_until(parts["UNTIL"]) if "UNTIL" in parts else None,
         week_start=_week_start(parts.get("WKST", "MO")),
@@ -146,10 +146,6 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     if 0 in found and negative:
         raise _refuse(f"{name} must not be 0: the first is 1, the last -1")
     return tuple(sorted(found))
-
-
-def _interval(text: str, frequency: Frequency) -> int:
-    return _number("INTERVAL", text, 1, int(_CENTURY / frequency.length))
 
 
 def _week_start(text: str) -> int:

@@ -193,10 +193,11 @@ def repair(
     del status  # only broken processes can be repaired; the option is taken for those who state it
     wanted = {"detail_like": detail_like, "handler": handler}
     if of_namespace is not None:
-        _refuse(
-            process_id is None and context is None and timeout is None,
-            "with --namespace it takes ARGS, no NAMESPACE and PROCESS_ID, --context or --timeout",
-        )
+        if not (process_id is context is timeout is None):
+            raise typer.BadParameter(
+                "with --namespace it takes ARGS, no NAMESPACE and PROCESS_ID, --context or --timeout",
+                param_hint="--namespace",
+            )
         # The first argument is then ARGS, no namespace.
         given = read_json(namespace, "ARGS")
         if dry_run:
@@ -309,11 +310,6 @@ def put(
         ),
     )
     print_answer(None, f"imported {namespace}/{process_id}", machine=json)
-
-
-def _refuse(is_right: bool, text: str) -> None:
-    if not is_right:
-        raise typer.BadParameter(text, param_hint="--namespace")
 
 
 def _refuse_of_many(given: Sequence[object], *, is_one: bool) -> None:

@@ -26,7 +26,7 @@ def spelling_of(command: Any) -> dict[str, str]:
         options = [option for option in each.opts if option.startswith("--")]
         if options:
             found.setdefault(options[0].removeprefix("--").replace("-", "_"), options[0])
-        found[each.name] = options[0] if options else _metavar(each)
+        found[each.name] = options[0] if options else str(each.metavar or each.name.upper()).strip("[]")
     return found
 
 
@@ -34,10 +34,6 @@ def _parameters(command: Any) -> Iterator[Any]:
     yield from command.params
     for each in getattr(command, "commands", {}).values():
         yield from _parameters(each)
-
-
-def _metavar(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper()).strip("[]")
 
 
 def spelled(text: str, spelling: Mapping[str, str], *, field: str | None = None) -> str:

@@ -24,6 +24,7 @@ pages = Pages()
 
 _PATH = "/namespaces/{namespace}/retention"
 _TIMES = ("tasks", "keys", "events")
+_FIELDS = (*_TIMES, "archive")
 _COUNT = re.compile("[0-9]{1,19}")
 
 
@@ -54,7 +55,8 @@ async def _retention_page(
         problem=problem,
         namespace=namespace,
         known=known,
-        given=_given(given) if is_asked or problem else _typed(known),
+        # What the fields of a form held, or what holds now.
+        given={each: given.get(each, "") for each in _FIELDS} if is_asked or problem else _typed(known),
         wanted=wanted,
         estimate=estimate,
         said=said,
@@ -98,11 +100,6 @@ def _wanted(given: Mapping[str, str]) -> Retention:
         events=int(events) if _COUNT.fullmatch(events) else duration_of(events, "events"),
         archive=bool(given.get("archive")),
     )
-
-
-def _given(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the fields of a form held."""
-    return {name: given.get(name, "") for name in (*_TIMES, "archive")}
 
 
 def _typed(known: KnownRetention) -> dict[str, Any]:
