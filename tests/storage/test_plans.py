@@ -497,6 +497,19 @@ def fill_broken(tables: Tables) -> None:
     break_some(tables, 9)
 
 
+def fill_blocked(tables: Tables) -> None:
+    """The one, and few timers of others: none can be claimed, so the index of those that can is empty."""
+    fill_one(tables)
+    tables.execute(
+        """
+        INSERT INTO schedule
+            (process_no, task_id, task_type, namespace_no, scheduled_time, claimable, timer)
+        SELECT 10000000 + n, 10000000 + n, 'timeout', one.namespace_no, now(), FALSE, ''
+        FROM generate_series(1, 9) AS n, (SELECT namespace_no FROM schedule LIMIT 1) AS one
+        """
+    )
+
+
 def break_some(tables: Tables, tenths: int) -> None:
     """So many tenths of all processes."""
     tables.execute(
@@ -948,7 +961,9 @@ async def test_on_empty_tables(dsn: str, hot: dict[str, Params]) -> None:
     assert faults(await plans(dsn, hot)) == []
 
 
-@pytest.mark.parametrize("filled", [fill, fill_one, fill_broken], ids=["many", "one", "broken"])
+@pytest.mark.parametrize(
+    "filled", [fill, fill_one, fill_broken, fill_blocked], ids=["many", "one", "broken", "blocked"]
+)
 @pytest.mark.parametrize("session_state", [True, False], ids=["session", "stateless"])
 async def test_on_full_tables(
     dsn: str,

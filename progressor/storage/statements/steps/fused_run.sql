@@ -17,11 +17,11 @@ WITH item AS MATERIALIZED (
         expires, priority, trace
     )
     LEFT JOIN LATERAL (
-        SELECT s.ctid AS place
+        SELECT s.ctid AS place, s.claimable
         FROM progressor.schedule AS s
-        WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove') AND s.claimable
+        WHERE s.process_no + 0 = i.process_no AND s.task_type IN ('timeout', 'remove')
         OFFSET 0
-    ) AS timer ON TRUE
+    ) AS timer ON timer.claimable
 ),
 
 new_task AS (
