@@ -30,6 +30,18 @@ class StepTransactionError(NonRetryable):
     """
 
 
+class TransactionFailed(BaseException):
+    """A statement of the engine around a handler failed in its transaction, and may not fail again.
+
+    The handler is not to blame, and no middleware may take it for an error of the handler. `has_begun`
+    unless the handler never had the transaction.
+    """
+
+    def __init__(self, reason: str, *, has_begun: bool) -> None:
+        super().__init__(reason)
+        self.has_begun = has_begun
+
+
 class StepNotSaved(Exception):
     """The transaction of a step is lost, and the handler's rows with it: the step is to run again.
 

@@ -2,7 +2,7 @@
 
 Rule: a handler cannot break the worker that runs it, or hold its process longer than it runs. Only
 exceptions for the worker pass through: a stop, Ctrl-C, NoThread, after which no handler has begun, and
-StepNotSaved, after which it is to run again.
+TransactionFailed, after which it is to run again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from traceback import walk_tb
 from typing import Any, Final
 
 from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject, Undecryptable
-from progressor.errors.of_handlers import StepNotSaved
+from progressor.errors.of_handlers import TransactionFailed
 from progressor.handlers.codec import RAW, json_object
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
@@ -53,8 +53,8 @@ async def perform(
     """Run the handler for as long as `deadlines` allow, and return its outcome.
 
     A request that expired before it began is refused here, whoever begins it, and runs nothing.
-    NoThread: it did not begin. StepNotSaved: its transaction failed beside what it did. CancelledError and
-    KeyboardInterrupt pass if they stop the worker.
+    NoThread: it did not begin. TransactionFailed: its transaction did, beside what it did. CancelledError
+    and KeyboardInterrupt pass if they stop the worker.
     """
     if task.task_type is TaskType.REMOVE:
         return _REMOVED
@@ -153,8 +153,10 @@ def _is_for_worker(error: BaseException, deadline: Deadline) -> bool:
     """Return whether an error is not the handler's, but one of the worker, or meant for it."""
     running = deadline.task
     match error:
-        case NoThread() | StepNotSaved():
+        case NoThread():
             return True
+        case TransactionFailed():
+            return not deadline.expired
         case asyncio.CancelledError():
             return running.is_stopped if isinstance(running, StepTask) else running.cancelling() > 0
         case GeneratorExit():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from progressor import metrics
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, SchemaMismatch, StorageUnavailable, Undecryptable
+from progressor.errors.of_handlers import StepNotSaved, TransactionFailed
 from progressor.handlers.codec import Wire
 from progressor.handlers.dry_run import described
 from progressor.handlers.handler import Handler, InvalidCall, fields_of, handler_of
@@ -210,6 +211,8 @@ class Worker:
         try:
             with lending(own.scope):
                 return await perform(self._handler, process, running.task, self.deadlines)
+        except TransactionFailed as error:
+            raise StepNotSaved(str(error), has_begun=error.has_begun) from None
         finally:
             if running.left_behind is not None:
                 await own.leave_to(running.left_behind)

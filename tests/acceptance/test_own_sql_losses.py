@@ -203,6 +203,26 @@ async def test_a_connection_that_is_lost_in_a_deferred_trigger_is_no_failure_of_
     assert await ledger() == [1, 5]
 
 
+@pytest.mark.parametrize("state", ["55000", "0A000", "P0001"])
+async def test_what_a_deferred_trigger_raises_is_the_handlers_failure(
+    engine: MakeEngine, admin: psycopg.AsyncConnection[Any], ledger: Ledger, state: str
+) -> None:
+    """It would come again each time, whatever class of errors it names."""
+    client = (await engine(Till().namespace)).client
+    await client.start(NS, "p", 1)
+    await admin.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE 'not so' USING ERRCODE = '{state}'; END $$"
+    )
+    await admin.execute(
+        "CREATE CONSTRAINT TRIGGER refusing AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    with pytest.raises(HandlerFailed, match="not so"):
+        await client.call(NS, "p", "async_psycopg", {"amount": 5})
+    assert await ledger() == [1]
+
+
 @pytest.mark.parametrize("name", ["async_connection", "blocking_psycopg"])
 async def test_a_begin_that_is_cancelled_is_no_failure_of_the_handler(
     engine: MakeEngine,

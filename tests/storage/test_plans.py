@@ -118,7 +118,7 @@ OTHER_STATEMENTS = {
     "running_bulks",
     # Settings of a step in the transaction of its handler: they read no table.
     *("constraints", "reset_authorization", "reset_role"),
-    *("step_begun", "step_guards", "step_leftovers", "step_mark", "step_reading"),
+    *("check_timeout", "step_begun", "step_guards", "step_leftovers", "step_mark", "step_reading"),
     # Nor does a bound of a walk's wait.
     "wait_briefly",
     # Locks whole tables, as every statement that writes to them does.

@@ -15,7 +15,7 @@ from progressor.client.feed.forwarder import Receiver
 from progressor.client.feed.slices import Checkpoint
 from progressor.client.results import FeedEvent
 from progressor.errors import StorageUnavailable
-from progressor.errors.of_handlers import StepNotSaved
+from progressor.errors.of_handlers import StepNotSaved, TransactionFailed
 from progressor.node.node import Node
 from progressor.storage import Doubtful, StepTransaction, StepTransactions
 
@@ -61,6 +61,8 @@ class ProjectionReceiver(Receiver):
         async with self._transactions.transaction(self._wanted, seconds=self._seconds) as own:
             try:
                 yield own
+            except TransactionFailed as error:
+                raise StepNotSaved(str(error)) from None
             except (Doubtful, StepNotSaved):
                 raise
             except Exception as error:

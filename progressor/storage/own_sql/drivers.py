@@ -17,13 +17,14 @@ from psycopg import pq
 from psycopg.rows import TupleRow
 
 from progressor.errors import StepTransactionError
-from progressor.errors.of_handlers import StepNotSaved
+from progressor.errors.of_handlers import TransactionFailed
 from progressor.storage.postgres.server_identity import said_by
-from progressor.storage.postgres.sqlstates import judged
+from progressor.storage.postgres.sqlstates import is_definite, judged
 from progressor.storage.statements import STATEMENTS, Params
 
 _BEGIN, _GUARDS = STATEMENTS["begin"].encode(), STATEMENTS["step_guards"].encode()
 _BEGUN = STATEMENTS["step_begun"].encode()
+_TIMEOUT = STATEMENTS["check_timeout"].encode()
 _CONSTRAINTS, _MARK = STATEMENTS["constraints"].encode(), STATEMENTS["step_mark"].encode()
 
 
@@ -47,17 +48,27 @@ class Marked:
     """True once the handler has returned, and all that it did can be committed."""
     is_piped: bool = False
     """True if the handler ended amid a pipeline of psycopg."""
+    is_worn: bool = False
+    """True if the session must not be used again."""
+
+
+# Classes of errors after which the check of constraints is repeated with its handler. What else a deferred
+# trigger raises is the handler's failure: it would come again.
+_PASSING = ("08", "40", "53", "57")
 
 
 @contextmanager
 def _by_engine(given: Marked) -> Iterator[None]:
-    """Raise StepNotSaved for errors of the engine's own statements that pass: no handler is to blame."""
+    """Raise TransactionFailed for errors of the engine's own statements that pass."""
     try:
         yield
     except psycopg.Error as error:
-        if judged(error).meaning.is_final:
+        rule = judged(error)
+        is_triggers = given.has_begun and is_definite(error) and (error.sqlstate or "")[:2] not in _PASSING
+        if rule.meaning.is_final or is_triggers:
             raise
-        raise StepNotSaved(said_by(error), has_begun=given.has_begun) from None
+        given.is_worn |= rule.ends_sessions
+        raise TransactionFailed(said_by(error), has_begun=given.has_begun) from None
 
 
 class _Driver(psycopg.BaseConnection[TupleRow]):
@@ -165,6 +176,7 @@ class AsyncDriver(_Driver, psycopg.AsyncConnection[TupleRow]):
         self._check_status()
         with _by_engine(given):
             async with self.pipeline():
+                await self.execute(_TIMEOUT, given.params)
                 await self.execute(_CONSTRAINTS)
                 found = await self.execute(_MARK)
         _check_mark(found.pgresult, given)
@@ -208,6 +220,7 @@ class BlockingDriver(_Driver, psycopg.Connection[TupleRow]):
         """Raise StepTransactionError if the transaction cannot be saved, or what a constraint raises."""
         self._check_status()
         with _by_engine(given), self.pipeline():
+            self.execute(_TIMEOUT, given.params)
             self.execute(_CONSTRAINTS)
             found = self.execute(_MARK)
         _check_mark(found.pgresult, given)

@@ -247,6 +247,11 @@ class StepTransaction:
         return self._given.is_whole
 
     @property
+    def is_worn(self) -> bool:
+        """True if the engine's own statements have found that its session must not be used again."""
+        return self._given.is_worn
+
+    @property
     def is_lost(self) -> bool:
         """True if the server has ended the connection, and with it the transaction.
 
@@ -387,4 +392,5 @@ class StepTransactions(ConnectionPool[StepConnection]):
             await own.roll_back()
             await connection.reset()
         finally:
-            await self.give_back(connection, ended=connection.is_lost or connection.is_worn)
+            worn = connection.is_worn or own.is_worn
+            await self.give_back(connection, ended=connection.is_lost or worn)
