@@ -39,7 +39,13 @@ class Witness:
         return self._evidence
 
     def saw(self, beat: Beat) -> None:
-        """Add a renewal of this process's row, whose commit was acknowledged."""
+        """Add a renewal of this process's row, whose commit was acknowledged.
+
+        One over a borrowed connection is no evidence: others may have none to borrow.
+        """
+        if beat.is_borrowed:
+            self.forget("its heartbeat has no connection of its own")
+            return
         with self._lock:
             last, known = self._last, self._evidence
             self._last = beat

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -40,13 +41,15 @@ class Beats:
 
     `namespaces` are those that it serves, with step_timeouts, and `functions` those of each; none for
     a collector that runs apart.
-    A connection that leaves a beat unacknowledged for a third of `lease_age` is given up.
+    A connection that leaves a beat unacknowledged for a third of `lease_age` is given up. `direct_dsn`,
+    which leads past a pooler, is tried first.
     """
 
     def __init__(
         self,
         dsn: str,
         *,
+        direct_dsn: str | None = None,
         worker_id: int,
         host: str,
         namespaces: Mapping[str, timedelta],
@@ -61,15 +64,18 @@ class Beats:
         limit = min(max(_LEAST_SILENCE, silence), _MOST_SILENCE)
         # Keepalives notice a host that took the beat and died before it answered.
         probe = str(max(1, limit // 3000))
-        self._dsn = make_conninfo(
-            dsn,
-            tcp_user_timeout=str(limit),
-            connect_timeout="5",
-            keepalives="1",
-            keepalives_idle=probe,
-            keepalives_interval=probe,
-            keepalives_count="2",
-        )
+        bounds = {
+            "tcp_user_timeout": str(limit),
+            "connect_timeout": "5",
+            "keepalives": "1",
+            "keepalives_idle": probe,
+            "keepalives_interval": probe,
+            "keepalives_count": "2",
+        }
+        # Each with whether its sessions may keep state.
+        self._ways = [(make_conninfo(dsn, **bounds), session_state)]
+        if direct_dsn is not None:
+            self._ways.insert(0, (make_conninfo(direct_dsn, **bounds), True))
         self._session_state = session_state
         self._schema = schema
         self._outage = outage or outage_of(dsn)
@@ -89,11 +95,7 @@ class Beats:
         connection = self._connection
         try:
             if connection is None:
-                connection = self._connection = session_setup.connect_blocking(
-                    self._dsn, "progressor heartbeat"
-                )
-                if self._session_state:
-                    connection.execute(session_setup.SETTINGS, session_setup.BOUNDED_SESSION)
+                connection = self._open()
             if not self._session_state:
                 connection.execute(session_setup.BEGIN)
                 connection.execute(session_setup.SETTINGS, session_setup.BOUNDED_TRANSACTION)
@@ -105,6 +107,21 @@ class Beats:
             self.close()
             raise sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN) from None
         return done
+
+    def _open(self) -> psycopg.Connection[Any]:
+        """Open the connection by the first way that leads to a server."""
+        *others, last = self._ways
+        for way in others:
+            with suppress(psycopg.Error):
+                return self._opened(*way)
+        return self._opened(*last)
+
+    def _opened(self, dsn: str, keeps_state: bool) -> psycopg.Connection[Any]:
+        connection = session_setup.connect_blocking(dsn, "progressor heartbeat")
+        self._connection, self._session_state = connection, keeps_state
+        if keeps_state:
+            connection.execute(session_setup.SETTINGS, session_setup.BOUNDED_SESSION)
+        return connection
 
     def beat(
         self, free_slots: Mapping[str, int], steps: Mapping[str, int], *, borrow: Borrow | None = None
@@ -126,7 +143,7 @@ class Beats:
             "steps": json.dumps(dict(steps)),
         }
         try:
-            number, at = self._renewed(row, borrow)
+            number, at, is_borrowed = self._renewed(row, borrow)
         except ProgressorError as refusal:
             self._failures += 1
             if self._failures > 1:
@@ -135,9 +152,9 @@ class Beats:
             raise
         self._failures = 0
         self._outage.worked(in_part=True)
-        return Beat(number, at, sent, time.monotonic())
+        return Beat(number, at, sent, time.monotonic(), is_borrowed)
 
-    def _renewed(self, row: Mapping[str, Any], borrow: Borrow | None) -> tuple[int, datetime]:
+    def _renewed(self, row: Mapping[str, Any], borrow: Borrow | None) -> tuple[int, datetime, bool]:
         try:
             ((number, at),) = self._execute("heartbeat", row).fetchall()
         except StorageUnavailable as refusal:
@@ -145,9 +162,9 @@ class Beats:
             if found is None:
                 raise
             self._borrowing.failed(in_one_line(str(refusal)))
-            return found
+            return *found, True
         self._borrowing.worked()
-        return number, at
+        return number, at, False
 
     def leave(self) -> None:
         """Delete the row: the process has left, and is not dead."""

@@ -324,13 +324,14 @@ class Beat(NamedTuple):
     """One renewal of a process's own row in `workers`, the `number`-th, committed.
 
     `at` is PostgreSQL's time in its transaction; `sent` and `done` are when it was sent and when its commit
-    was acknowledged, by `time.monotonic`.
+    was acknowledged, by `time.monotonic`. `is_borrowed` if the heartbeat had no connection of its own.
     """
 
     number: int
     at: datetime
     sent: float
     done: float
+    is_borrowed: bool = False
 
 
 class Evidence(NamedTuple):

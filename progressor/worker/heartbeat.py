@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -172,7 +172,7 @@ class Heartbeat:
             return None
         try:
             return renewing.result(self._interval)
-        except (TimeoutError, ProgressorError):
+        except (TimeoutError, CancelledError, ProgressorError):
             renewing.cancel()
             return None
 
@@ -192,7 +192,8 @@ def heartbeat_on(
     It goes past a pooler where that is possible: one whose sessions are all in use must not silence it.
     """
     beats = Beats(
-        node.direct_dsn or node.dsn,
+        node.dsn,
+        direct_dsn=node.direct_dsn,
         worker_id=node.node_id,
         host=socket.gethostname(),
         namespaces=namespaces,
@@ -200,7 +201,7 @@ def heartbeat_on(
         functions=functions,
         schema=options.database_schema,
         outage=node.storage.outage,
-        session_state=options.session_state or node.direct_dsn is not None,
+        session_state=options.session_state,
     )
     heartbeat = Heartbeat(
         beats,

@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
 from progressor import Engine, Namespace, Process, outages
 from progressor.errors import StorageUnavailable
@@ -171,10 +172,25 @@ async def test_without_a_connection_of_its_own_it_borrows_one(
     assert caplog.text.count("borrows") == 1
     assert "PostgreSQL not available" not in caplog.text
     assert heartbeat.silence < 15
+    assert heartbeat._witness.evidence is None
     monkeypatch.setattr(session_setup, "connect_blocking", opened)
     monkeypatch.setattr(outages, "_CALM", 0.0)
     await eventually(lambda: "connection of its own again" in caplog.text, "said")
     await heartbeat.stop(leave=True)
+
+
+async def test_past_a_pooler_if_that_way_is_open(dsn: str, tables: Tables) -> None:
+    """The direct way is tried first; where it leads nowhere, the heartbeat goes as all else does."""
+    nowhere = conninfo.make_conninfo(dsn, host="/nowhere")
+    pooled = {"worker_id": WORKER, "host": "here", "namespaces": {NS: SECOND}, "lease_age": 15 * SECOND}
+    for main, direct in ((nowhere, dsn), (dsn, nowhere)):
+        beats = Beats(main, direct_dsn=direct, session_state=False, **pooled)
+        first, second = beats.beat({}, {}), beats.beat({}, {})
+        assert (second.number, second.is_borrowed) == (first.number + 1, False)
+        beats.leave()
+        beats.close()
+    with pytest.raises(StorageUnavailable):
+        Beats(nowhere, direct_dsn=nowhere, **pooled).beat({}, {})
 
 
 async def test_health_tells_of_a_heartbeat_that_is_not_saved(dsn: str, tables: Tables) -> None:
