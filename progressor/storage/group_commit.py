@@ -45,8 +45,8 @@ MAX_BATCH_BYTES = 32 << 20
 class Room(NamedTuple):
     """The most items and bytes that may wait to leave; more are refused.
 
-    An eighth of the items may wait for one and the same: a process that is locked, or asked for again and
-    again, leaves room for others.
+    An eighth of the items may wait in one queue: a process that was found locked, or one that is started
+    again and again, leaves room for others.
     """
 
     items: float

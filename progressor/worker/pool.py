@@ -23,7 +23,7 @@ from progressor.loggers import Logger
 from progressor.model import Decision, Task
 from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage import ROOM, Claimed, Finished, Hints, Kind, LostLease, Request, Step, Storage
-from progressor.supervision import Background, end_all, expect, report, watched
+from progressor.supervision import Background, end_all, expect, log_failed, report, watched
 from progressor.worker.bells import Bells
 from progressor.worker.claims import Claims
 from progressor.worker.fused_claims import FusedClaims
@@ -92,11 +92,7 @@ class Pool(Slots):
     def start(self) -> None:
         metrics.expect(self.namespace.name)
         expect("step")
-        slots = partial(metrics.SLOTS.labels, self.namespace.name)
-        slots("busy").set_function(lambda: self.size - self.free - self.hung)
-        # Below zero while slots are lent to processes for which steps wait.
-        slots("free").set_function(lambda: max(0, self.free))
-        slots("hung").set_function(lambda: self.hung)
+        self.show(self.namespace.name)
         self.is_open = True
         self.ring("calls")
         self.ring("timers")
@@ -189,15 +185,22 @@ class Pool(Slots):
         self._begin_chain(self._looked_up(begun, step, later, since), begun.held, begun.slot)
 
     async def _looked_up(self, begun: StartedStep, step: Step, later: Claimed | None, since: float) -> None:
-        saved = await self._storage.saved_before(step)
-        self._budget.give_back(begun.slot)
         following: Claimed | None = None
-        if isinstance(saved, LostLease) and not saved.removed:
-            # Nothing was committed: whoever claims the task runs it.
-            log_again(step.task)
-        else:
-            following, due = self._worker.saved_with_claim(step, saved, since=since, announces=True)
-            self.bells.expect(due)
+        try:
+            saved = await self._storage.saved_before(step)
+            if isinstance(saved, LostLease) and not saved.removed:
+                # Nothing was committed: whoever claims the task runs it.
+                log_again(step.task)
+            else:
+                following, due = self._worker.saved_with_claim(step, saved, since=since, announces=True)
+                self.bells.expect(due)
+        except Exception as error:
+            if later is None:
+                raise
+            # What cannot be read of the step must not keep the later task from running.
+            log_failed("step", error, namespace=self.namespace.name, process_id=step.task.process_id)
+        finally:
+            self._budget.give_back(begun.slot)
         await self._run_chain(following or later, begun.slot)
 
     def run(self, held: Claimed) -> None:
@@ -375,19 +378,17 @@ class Pool(Slots):
             await self._give_up()
             return False
         finally:
-            for state in ("busy", "free", "hung"):
-                metrics.SLOTS.remove(self.namespace.name, state)
+            self.hide(self.namespace.name)
         return True
 
     async def _slots_unused(self) -> None:
-        while True:
-            # A refused flight gives its slots back in the turn in which its requests begin alone: these
-            # take theirs in the next.
-            await asyncio.sleep(0)
-            if self.is_unused:
-                return
+        # A refused flight gives its slots back in the turn in which its requests begin alone: these take
+        # theirs in the next.
+        await asyncio.sleep(0)
+        while not self.is_unused:
             self.drained.clear()
             await self.drained.wait()
+            await asyncio.sleep(0)
 
     async def _give_up(self) -> None:
         self._has_given_up = True

@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from progressor import metrics
 from progressor.handlers.handler import handler_of
 from progressor.loggers import Logger
 from progressor.model import Task
@@ -48,6 +50,19 @@ class Slots(ABC):
         """Slots of sync handlers that run on after their steps."""
         self.lent = 0
         """Slots that others use while what has reserved them waits."""
+
+    def show(self, namespace: str) -> None:
+        """Show in the metrics how many slots are busy, free and hung."""
+        slots = partial(metrics.SLOTS.labels, namespace)
+        slots("busy").set_function(lambda: self.size - self.free - self.hung)
+        # Below zero while slots are lent to processes for which steps wait.
+        slots("free").set_function(lambda: max(0, self.free))
+        slots("hung").set_function(lambda: self.hung)
+
+    def hide(self, namespace: str) -> None:
+        """Show nothing any more."""
+        for state in ("busy", "free", "hung"):
+            metrics.SLOTS.remove(namespace, state)
 
     @property
     def is_unused(self) -> bool:

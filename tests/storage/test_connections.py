@@ -134,7 +134,7 @@ async def test_a_wait_for_a_connection_has_an_end(dsn: str) -> None:
     pool = SessionPool(dsn, limit=1)
     storage = Storage(pool, patience=SECOND / 5)
     async with pool.acquire():
-        with pytest.raises(StorageUnavailable, match="all connections are in use"):
+        with pytest.raises(StorageUnavailable, match="all connections of this client were in use"):
             await storage.mailbox("ns", "p")
         waits = asyncio.create_task(storage.hand_back([]))
         await asyncio.sleep(0.4)

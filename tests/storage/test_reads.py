@@ -138,7 +138,7 @@ async def test_a_wait_for_a_connection_is_no_stop(dsn: str, monkeypatch: pytest.
     async with reads._connections.reading(None):
 
         async def step() -> None:
-            with pytest.raises(StorageUnavailable, match="all connections are in use"):
+            with pytest.raises(StorageUnavailable, match="all connections of this client were in use"):
                 await reads.process("ns", "p")
 
         task = StepTask(step())

@@ -66,13 +66,18 @@ class Flights:
 
         It may wait for long for the lock of a process: meanwhile others use its slots.
         """
-        slots = [self._pools.get(request.namespace) for request in requests]
+        slots = [self._slot_again(request) for request in requests]
         with ExitStack() as waiting:
             for slot in slots:
                 if slot is not None:
                     slot.take()
                     waiting.enter_context(slot.lending_slot())
             return await self._carry(requests, slots, tried=True)
+
+    def _slot_again(self, request: Request) -> Pool | None:
+        pool = self._pools.get(request.namespace)
+        # By a rate no request continues here: each step is claimed.
+        return None if pool is None or pool.namespace.rates.all is not None else pool
 
     def _slot_for(self, request: Request) -> Pool | None:
         pool = self._pools.get(request.namespace)

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import psycopg
 
 from progressor.config import DEFAULT_SCHEMA
+from progressor.errors import StorageUnavailable
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.pipeline import Session
 from progressor.supervision import Background, watched
@@ -73,17 +74,17 @@ class ConnectionPool(Generic[C]):
                 self._places.release()
             raise
         if place.cancel():
-            raise psycopg.OperationalError("all connections are in use")
+            raise StorageUnavailable(f"all connections of this client were in use for {patience:g} s")
 
     def acquire(self, patience: float | None = None) -> Acquired[C]:
         """Return the scope of a connection for one transaction.
 
-        One that is not idle afterwards is closed. OperationalError if none became free in so many seconds.
+        One that is not idle afterwards is closed. StorageUnavailable if none was free in so many seconds.
         """
         return Acquired(self, patience)
 
     async def take(self, patience: float | None = None) -> C:
-        """Return an idle connection, or a new one; OperationalError if none was free in so many seconds."""
+        """Return an idle connection, or a new one; StorageUnavailable if none was free in that time."""
         await self._place(patience)
         try:
             while self._idle:

@@ -88,7 +88,7 @@ class ReadConnections(ConnectionPool[_Reader]):
 
     @asynccontextmanager
     async def reading(self, patience: float | None) -> AsyncIterator[AsyncConnection]:
-        """Yield a connection for one read; OperationalError if none became free in so many seconds."""
+        """Yield a connection for one read; StorageUnavailable if none was free in so many seconds."""
         async with self.acquire(patience) as reader:
             reader.is_idle = False
             with _as_the_driver_says():
