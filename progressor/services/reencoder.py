@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, assert_never, cast
@@ -84,6 +84,7 @@ class Reencoder:
         rate: float | None,
         progress: Progress,
         act: Callable[[], Act] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._storage = storage
         self._wires: Mapping[str, Wire] = {each.name: each.wire for each in namespaces}
@@ -102,6 +103,7 @@ class Reencoder:
         most = ValueLook().most if rate is None else min(ValueLook().most, math.ceil(rate))
         self._look = ValueLook(most=most)
         self._progress = progress
+        self._sleep = sleep
         # When what was done so far is paid for, and what is not yet counted of it.
         self._due, self._work = monotonic(), 0.0
         self.result = Reencoded()
@@ -154,7 +156,7 @@ class Reencoder:
         now = monotonic()
         self._due = max(self._due, now - _BURST) + self._work / self._rate
         self._work = 0.0
-        await asyncio.sleep(max(0.0, self._due - now))
+        await self._sleep(max(0.0, self._due - now))
 
     def _note(self, found: Sequence[Found]) -> None:
         for each in found:
@@ -195,7 +197,7 @@ class Reencoder:
         for _ in range(_TRIES):
             if not left:
                 return 0
-            await asyncio.sleep(pause)
+            await self._sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             still: list[RowKey] = []
             for key in left:
