@@ -47,7 +47,7 @@ RECURRING = [
 RECURRING_FUSED = [
     *(f"search_timers:{phase}" for phase in ("before", "sent", "after")),
     *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
-    *(f"{place}:{phase}" for place in ("begin", "decided", "go_on_after") for phase in ("before", "after")),
+    *(f"{place}:{phase}" for place in ("begin_step", "decision_if_done", "go_on_after") for phase in ("before", "after")),
 ]
 # And where it runs calls in the transactions that claim them: deposits that end at once,
 FUSING_AT_ONCE = [
@@ -56,7 +56,7 @@ FUSING_AT_ONCE = [
         for verb in ("search_calls", "save_result_timeless")
         for phase in ("before", "sent", "after")
     ),
-    *(f"{place}:{phase}" for place in ("begin", "decided", "tell") for phase in ("before", "after")),
+    *(f"{place}:{phase}" for place in ("begin_step", "decision_if_done", "tell") for phase in ("before", "after")),
     *(f"go_on_after:{phase}" for phase in ("before", "after")),
 ]
 # or that go on.
@@ -88,10 +88,10 @@ ENGINE_CLIENT = [
 # The same with `fuse="always"`, where a start ends at once, and a deposit too.
 FUSED_AT_ONCE = [
     *(f"fused_look:{phase}" for phase in ("before", "sent", "after")),
-    *(f"begin:{phase}" for phase in ("before", "after")),
-    *(f"decided:{phase}" for phase in ("before", "after")),
+    *(f"begin_step:{phase}" for phase in ("before", "after")),
+    *(f"decision_if_done:{phase}" for phase in ("before", "after")),
     *(f"fused_save_timeless:{phase}" for phase in ("before", "sent", "after")),
-    *(f"end:{phase}" for phase in ("before", "after")),
+    *(f"end_fused:{phase}" for phase in ("before", "after")),
 ]
 # And where a deposit goes on.
 FUSED_CLIENT = [
@@ -201,9 +201,9 @@ _FILES = {
 }
 _FUNCTIONS: dict[str, tuple[Any, str]] = {
     **_FILES,
-    **{name: (pool.Pool, name) for name in ("begin", "end", "go_on", "go_on_after")},
+    **{name: (pool.Pool, name) for name in ("begin_step", "end_fused", "go_on", "go_on_after")},
     "tell": (replies.Replies, "resolve"),
-    "decided": (started_step.StartedStep, "decided"),
+    "decision_if_done": (started_step.StartedStep, "decision_if_done"),
     "heartbeat": (Beats, "beat"),
     "deregister": (Beats, "leave"),
 }
