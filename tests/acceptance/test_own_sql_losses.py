@@ -14,7 +14,19 @@ from prometheus_client import REGISTRY
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from progressor import HandlerFailed, InvalidRequest, Namespace, Process, TaskStatus
+from progressor import (
+    App,
+    CallNext,
+    Client,
+    Engine,
+    HandlerFailed,
+    InvalidRequest,
+    Namespace,
+    Process,
+    Reject,
+    StepView,
+    TaskStatus,
+)
 from progressor.handlers.function import Function
 from progressor.storage.own_sql import drivers
 from progressor.storage.own_sql.drivers import AsyncDriver, Marked
@@ -235,16 +247,45 @@ async def test_a_begin_that_is_cancelled_is_no_failure_of_the_handler(
     till = Till()
     client = (await engine(till.namespace)).client
     await client.start(NS, "p", 1)
+    await cancelled_at_its_begin(client, name, monkeypatch, caplog)
+    assert await ledger() == [1, 5]
+    *_, entry = await client.trace(NS, "p")
+    assert entry.attempts_count == 0
+    assert "handler failed" not in caplog.text
+
+
+async def cancelled_at_its_begin(
+    client: Client, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Make a call whose transaction cannot begin at first."""
     cancelled = b"SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(9)"
     with monkeypatch.context() as patch:
         patch.setattr(drivers, "_BEGUN", cancelled)
         asking = asyncio.create_task(client.call(NS, "p", name, {"amount": 5}))
         await until(lambda: asyncio.sleep(0, caplog.text), lambda text: "step, handed back" in text)
     assert await asking == 5
-    assert await ledger() == [1, 5]
-    *_, entry = await client.trace(NS, "p")
-    assert entry.attempts_count == 0
-    assert "handler failed" not in caplog.text
+
+
+async def test_middleware_makes_no_failure_of_it(
+    dsn: str,
+    mode: dict[str, Any],
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It may take anything for an error of the handler, or for none."""
+
+    async def greedy(step: StepView, call_next: CallNext) -> Any:
+        try:
+            return await call_next(step)
+        except BaseException:  # noqa: BLE001 - as middleware may
+            raise Reject("something went wrong") from None
+
+    till = Till()
+    async with Engine(dsn, App([till.namespace], middleware=[greedy]), **mode) as engine:
+        await engine.client.start(NS, "p", 1)
+        await cancelled_at_its_begin(engine.client, "async_psycopg", monkeypatch, caplog)
+        assert await ledger() == [1, 5]
 
 
 async def test_a_pipeline_that_does_not_end_is_a_lost_connection(

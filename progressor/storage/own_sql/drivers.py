@@ -50,11 +50,13 @@ class Marked:
     """True if the handler ended amid a pipeline of psycopg."""
     is_worn: bool = False
     """True if the session must not be used again."""
+    failed: TransactionFailed | None = None
+    """The failure of a statement of the engine, also if something between has made another error of it."""
 
 
-# Classes of errors after which the check of constraints is repeated with its handler. What else a deferred
-# trigger raises is the handler's failure: it would come again.
-_PASSING = ("08", "40", "53", "57")
+# Classes of errors of the server after which the check of constraints is repeated with its handler. What
+# else a deferred trigger raises is the handler's failure: it would come again.
+_PASSING = ("40", "53", "57", "58", "XX")
 
 
 @contextmanager
@@ -68,7 +70,8 @@ def _by_engine(given: Marked) -> Iterator[None]:
         if rule.meaning.is_final or is_triggers:
             raise
         given.is_worn |= rule.ends_sessions
-        raise TransactionFailed(said_by(error), has_begun=given.has_begun) from None
+        given.failed = TransactionFailed(said_by(error), has_begun=given.has_begun)
+        raise given.failed from None
 
 
 class _Driver(psycopg.BaseConnection[TupleRow]):

@@ -233,12 +233,15 @@ class StepTransaction:
         await self._connection.abandon(thread)
 
     def settle(self, outcome: Outcome) -> None:
-        """Raise StepNotSaved if the handler failed because the connection was lost."""
-        if self._is_left or not self.is_lost:
+        """Raise StepNotSaved if the transaction failed beside the handler, or the connection was lost."""
+        error_types = outcome.error_types if isinstance(outcome, Failure) else ()
+        if self._is_left or _STEP_TIMEOUT in error_types:
             return
-        if isinstance(outcome, Failure) and _STEP_TIMEOUT not in outcome.error_types:
+        if (failed := self._given.failed) is not None:
+            raise StepNotSaved(str(failed), has_begun=failed.has_begun)
+        if error_types and self.is_lost:
             when = "while the handler ran" if self._given.has_begun else "before the handler ran"
-            reason = f"the connection was lost {when} ({outcome.error_types[0]})"
+            reason = f"the connection was lost {when} ({error_types[0]})"
             raise StepNotSaved(reason, has_begun=self._given.has_begun)
 
     @property
