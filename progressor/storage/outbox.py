@@ -22,7 +22,6 @@ from progressor.storage.postgres.arrays import bigints, microseconds, texts
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.retry import damage_or_lock, one_item
 from progressor.storage.postgres.server_identity import said_by
-from progressor.storage.postgres.session_setup import BRIEFLY
 from progressor.storage.postgres.sqlstates import BatchRefused, Blocked
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import is_gone, prepared_of, started_of
@@ -36,11 +35,9 @@ MOST = 128
 _MOST_BYTES = 32 << 20
 # Messages up to which those that wait are counted.
 _MOST_COUNTED = 1000
-# Messages are delivered together only where no lock of a target is waited for much longer than a step
-# holds it: those to others must not wait for one that somebody keeps locked. That one is tried again later,
-# at this pause.
-_TOGETHER: Transaction = {"wait_briefly": {"lock_timeout": "500ms"}}
-_LOCKED_PAUSE = timedelta(seconds=10)
+# No lock of a target is waited for much longer than a step holds it: messages to others must not wait for
+# one that somebody keeps locked. That one is tried again later.
+_BRIEFLY: Transaction = {"wait_briefly": {"lock_timeout": "500ms"}}
 # Between two tries of a message: the first pause, and the longest.
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=5)
 _DOUBLINGS = 10
@@ -177,8 +174,7 @@ class Outbox(Transactions):
                 letters = together(rows)
                 taken.update(dict.fromkeys(each.request.namespace for each in letters))
                 hints, woken = wakes(taken)
-                waits = BRIEFLY if limit == 1 else _TOGETHER
-                results = await session.commit({**waits, **_delivering(letters, now)}, hints)
+                results = await session.commit({**_BRIEFLY, **_delivering(letters, now)}, hints)
             except Exception:
                 # Not on a cancellation, which waits for nothing: the connection is closed.
                 await session.roll_back()
@@ -254,15 +250,15 @@ class Outbox(Transactions):
         return outcome if is_known else NotPrepared(Reason.NO_NAMESPACE)
 
     async def _left(
-        self, left: Sequence[tuple[Row, timedelta | None]], now: datetime | None, *, counts: bool = True
+        self, left: Sequence[tuple[Row, timedelta | None]], now: datetime | None
     ) -> set[tuple[int, int, int]]:
-        """End these messages, or put them off, which `counts` as a try; return the keys of those ended."""
+        """End these messages, or put them off; return the keys of those that were ended here."""
         if not left:
             return set()
         delays = [None if delay is None else microseconds(delay) for _, delay in left]
         rows = [row for row, _ in left]
         keys = {**_key_columns(rows), "idempotency_key": texts([row["idempotency_key"] for row in rows])}
-        params = {**keys, "delay": bigints(delays), "tries": int(counts), "now": now}
+        params = {**keys, "delay": bigints(delays), "now": now}
         settled = await self._transact(
             "settle_messages", {"settle_messages": params}, patience=self._patience
         )
@@ -296,12 +292,11 @@ class Outbox(Transactions):
         if not rows:
             return Delivery(Counter())
         (row,) = rows
-        is_locked = isinstance(error, Blocked)
-        delay = _LOCKED_PAUSE if is_locked else _pause_of_a_day(row)
+        delay = _pause(row) if isinstance(error, Blocked) else _pause_of_a_day(row)
         about = _refused(row, said_by(error))
         if delay is not None:
             log.warning("message cannot be delivered, it is tried again", extra=about.fields)
-        ended = await self._left([(row, delay)], now, counts=not is_locked)
+        ended = await self._left([(row, delay)], now)
         return Delivery(Counter(), (about,) if ended else (), more=True)
 
 

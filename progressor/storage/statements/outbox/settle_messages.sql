@@ -12,7 +12,7 @@ WITH item AS MATERIALIZED (
 later AS (
     UPDATE progressor.outbox AS o
     SET
-        attempts = o.attempts + %(tries)s::bigint,
+        attempts = o.attempts + 1,
         due = coalesce(%(now)s::timestamptz, statement_timestamp()) + i.delay * interval '1 microsecond'
     FROM item AS i
     WHERE
