@@ -39,13 +39,7 @@ class Witness:
         return self._evidence
 
     def saw(self, beat: Beat) -> None:
-        """Add a renewal of this process's row, whose commit was acknowledged.
-
-        One over a borrowed connection is no evidence: others may have none to borrow.
-        """
-        if beat.is_borrowed:
-            self.forget("its heartbeat has no connection of its own")
-            return
+        """Add a renewal of this process's row, whose commit was acknowledged."""
         with self._lock:
             last, known = self._last, self._evidence
             self._last = beat
@@ -65,6 +59,8 @@ class Witness:
         """Return why writes may have failed between two renewals; None if they got through."""
         if beat.number <= last.number:
             return "the server has lost its last write"
+        if beat.is_borrowed:
+            return "its heartbeat has no connection of its own, and others may have none to borrow"
         # Each commit was between `sent` and `done`: the longest and the shortest time from one to the
         # other.
         most, least = beat.done - last.sent, beat.sent - last.done

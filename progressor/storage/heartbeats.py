@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +17,7 @@ from progressor.loggers import Logger
 from progressor.outages import Outage, OutageLines, in_one_line
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.arrays import microseconds
-from progressor.storage.postgres.server_identity import outage_of
+from progressor.storage.postgres.server_identity import outage_of, said_by
 from progressor.storage.statements import STATEMENTS, in_schema
 from progressor.storage.values import Beat
 
@@ -32,6 +31,14 @@ _BORROWING = OutageLines(
     "heartbeat still borrows a connection",
     "heartbeat has a connection of its own again",
 )
+_DETOUR = OutageLines(
+    "heartbeat finds no way past the pooler, it goes through it",
+    "heartbeat still goes through the pooler",
+    "heartbeat goes past the pooler again",
+)
+# Seconds between two tries of a way past the pooler that led nowhere; and the bound of each.
+_AGAIN = 60.0
+_SOON = {"connect_timeout": "2"}
 # Milliseconds: the bounds of the time-out that libpq is given.
 _LEAST_SILENCE, _MOST_SILENCE = 1000, 3_600_000
 
@@ -72,10 +79,11 @@ class Beats:
             "keepalives_interval": probe,
             "keepalives_count": "2",
         }
-        # Each with whether its sessions may keep state.
-        self._ways = [(make_conninfo(dsn, **bounds), session_state)]
-        if direct_dsn is not None:
-            self._ways.insert(0, (make_conninfo(direct_dsn, **bounds), True))
+        # Each way with whether its sessions may keep state. One that leads nowhere must not cost a lease.
+        self._way = (make_conninfo(dsn, **bounds), session_state)
+        self._direct = None if direct_dsn is None else (make_conninfo(direct_dsn, **bounds | _SOON), True)
+        self._is_direct, self._direct_at = False, 0.0
+        self._detour = Outage(log, _DETOUR)
         self._session_state = session_state
         self._schema = schema
         self._outage = outage or outage_of(dsn)
@@ -92,10 +100,12 @@ class Beats:
         self._connection: psycopg.Connection[Any] | None = None
 
     def _execute(self, verb: str, params: Mapping[str, Any]) -> psycopg.Cursor[Any]:
+        if self._direct is not None and not self._is_direct and time.monotonic() >= self._direct_at:
+            self._go_directly(*self._direct)
         connection = self._connection
         try:
             if connection is None:
-                connection = self._open()
+                connection = self._connection = self._opened(*self._way)
             if not self._session_state:
                 connection.execute(session_setup.BEGIN)
                 connection.execute(session_setup.SETTINGS, session_setup.BOUNDED_TRANSACTION)
@@ -108,19 +118,27 @@ class Beats:
             raise sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN) from None
         return done
 
-    def _open(self) -> psycopg.Connection[Any]:
-        """Open the connection by the first way that leads to a server."""
-        *others, last = self._ways
-        for way in others:
-            with suppress(psycopg.Error):
-                return self._opened(*way)
-        return self._opened(*last)
+    def _go_directly(self, dsn: str, keeps_state: bool) -> None:
+        """Open a connection past the pooler, in place of one through it; if that fails, try again later."""
+        try:
+            connection = self._opened(dsn, keeps_state)
+        except psycopg.Error as error:
+            self._direct_at = time.monotonic() + _AGAIN
+            self._detour.failed(said_by(error))
+            return
+        self.close()
+        self._connection, self._is_direct = connection, True
+        self._detour.worked()
 
     def _opened(self, dsn: str, keeps_state: bool) -> psycopg.Connection[Any]:
         connection = session_setup.connect_blocking(dsn, "progressor heartbeat")
-        self._connection, self._session_state = connection, keeps_state
-        if keeps_state:
-            connection.execute(session_setup.SETTINGS, session_setup.BOUNDED_SESSION)
+        try:
+            if keeps_state:
+                connection.execute(session_setup.SETTINGS, session_setup.BOUNDED_SESSION)
+        except BaseException:
+            connection.close()
+            raise
+        self._session_state = keeps_state
         return connection
 
     def beat(
@@ -174,3 +192,4 @@ class Beats:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self._is_direct = False

@@ -47,7 +47,11 @@ RECURRING = [
 RECURRING_FUSED = [
     *(f"search_timers:{phase}" for phase in ("before", "sent", "after")),
     *(f"save_lite:{phase}" for phase in ("before", "sent", "after")),
-    *(f"{place}:{phase}" for place in ("begin_step", "decision_if_done", "go_on_after") for phase in ("before", "after")),
+    *(
+        f"{place}:{phase}"
+        for place in ("begin_step", "decision_if_done", "go_on_after")
+        for phase in ("before", "after")
+    ),
 ]
 # And where it runs calls in the transactions that claim them: deposits that end at once,
 FUSING_AT_ONCE = [
@@ -56,7 +60,11 @@ FUSING_AT_ONCE = [
         for verb in ("search_calls", "save_result_timeless")
         for phase in ("before", "sent", "after")
     ),
-    *(f"{place}:{phase}" for place in ("begin_step", "decision_if_done", "tell") for phase in ("before", "after")),
+    *(
+        f"{place}:{phase}"
+        for place in ("begin_step", "decision_if_done", "tell")
+        for phase in ("before", "after")
+    ),
     *(f"go_on_after:{phase}" for phase in ("before", "after")),
 ]
 # or that go on.

@@ -172,23 +172,38 @@ async def test_without_a_connection_of_its_own_it_borrows_one(
     assert caplog.text.count("borrows") == 1
     assert "PostgreSQL not available" not in caplog.text
     assert heartbeat.silence < 15
-    assert heartbeat._witness.evidence is None
+    evidence = heartbeat._witness.evidence
+    assert evidence is not None
+    assert "none to borrow" in evidence.because
     monkeypatch.setattr(session_setup, "connect_blocking", opened)
     monkeypatch.setattr(outages, "_CALM", 0.0)
     await eventually(lambda: "connection of its own again" in caplog.text, "said")
     await heartbeat.stop(leave=True)
 
 
-async def test_past_a_pooler_if_that_way_is_open(dsn: str, tables: Tables) -> None:
-    """The direct way is tried first; where it leads nowhere, the heartbeat goes as all else does."""
+async def test_past_a_pooler_if_that_way_is_open(
+    dsn: str, tables: Tables, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The direct way is tried first, and again; while it leads nowhere, the heartbeat goes as all else."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(outages, "_CALM", 0.0)
     nowhere = conninfo.make_conninfo(dsn, host="/nowhere")
     pooled = {"worker_id": WORKER, "host": "here", "namespaces": {NS: SECOND}, "lease_age": 15 * SECOND}
     for main, direct in ((nowhere, dsn), (dsn, nowhere)):
         beats = Beats(main, direct_dsn=direct, session_state=False, **pooled)
         first, second = beats.beat({}, {}), beats.beat({}, {})
         assert (second.number, second.is_borrowed) == (first.number + 1, False)
+        assert beats._is_direct == (direct == dsn)
+        beats._direct, beats._direct_at = (dsn, True), 0.0
+        assert beats.beat({}, {}).number == second.number + 1
+        assert beats._is_direct
         beats.leave()
         beats.close()
+    said = [message_of(record) for record in caplog.records]
+    assert said == [
+        "heartbeat finds no way past the pooler, it goes through it",
+        "heartbeat goes past the pooler again",
+    ]
     with pytest.raises(StorageUnavailable):
         Beats(nowhere, direct_dsn=nowhere, **pooled).beat({}, {})
 
