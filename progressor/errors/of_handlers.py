@@ -31,10 +31,10 @@ class StepTransactionError(NonRetryable):
 
 
 class TransactionFailed(BaseException):
-    """A statement of the engine around a handler failed in its transaction, and may not fail again.
+    """A statement that the engine itself sent, before or after a handler, failed in its transaction.
 
-    The handler is not to blame, and no middleware may take it for an error of the handler. `has_begun`
-    unless the handler never had the transaction.
+    It may succeed when the step runs again. The handler is not to blame, and no middleware may take it for
+    an error of the handler. `has_begun` unless the handler never had the transaction.
     """
 
     def __init__(self, reason: str, *, has_begun: bool) -> None:

@@ -25,17 +25,7 @@ from progressor.handlers.running.forks import end_child
 from progressor.handlers.running.step_task import StepTask
 from progressor.handlers.running.threads import NoThread
 from progressor.loggers import Logger
-from progressor.model import (
-    Failure,
-    Intent,
-    Outcome,
-    Rejection,
-    Remove,
-    Snapshot,
-    Success,
-    Task,
-    TaskType,
-)
+from progressor.model import Failure, Intent, Outcome, Rejection, Remove, Snapshot, Success, Task, TaskType
 
 MAX_ERROR_LENGTH = 2_000
 
@@ -53,7 +43,7 @@ async def perform(
     """Run the handler for as long as `deadlines` allow, and return its outcome.
 
     A request that expired before it began is refused here, whoever begins it, and runs nothing.
-    NoThread: it did not begin. TransactionFailed: its transaction did, beside what it did. CancelledError
+    NoThread: it did not begin. TransactionFailed: it is not to blame, and is to run again. CancelledError
     and KeyboardInterrupt pass if they stop the worker.
     """
     if task.task_type is TaskType.REMOVE:

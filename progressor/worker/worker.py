@@ -179,7 +179,8 @@ class Worker:
             try:
                 process = await self._with_history(process, self._namespace.history_for(task))
             except InvalidRequest as error:
-                log.error("history cannot be read", extra=fields_of(task) | {"error": str(error)})  # noqa: TRY400 - a traceback may show a value
+                about = fields_of(task) | {"error": str(error)}
+                log.error("history cannot be read", extra=about)  # noqa: TRY400 - no values in the log
                 return self._decide(process, task, failure(error))
         used = spans()
         span = None if used is None else used.step(task, handler_of(task))

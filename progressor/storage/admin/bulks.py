@@ -83,7 +83,7 @@ class _Try:
 
     @property
     def first(self) -> str:
-        """The id of the first process that was tried, or of the bulk's own table."""
+        """The id of the first process that was tried; "bulks" if none was reached."""
         ids = [*(row["process_id"] for row in self.redos), *(each.process_id for each in self.chosen)]
         return ids[0] if ids else "bulks"
 

@@ -1,5 +1,5 @@
 -- First, where others must not wait for this transaction: it waits so long at most for each lock. One try of
--- sixteen waits for a second at least: else where each commit takes longer than the others wait, what is
+-- sixteen waits for a second: else where each commit takes longer than the others wait, what is
 -- tried again and again might never have its turn.
 SELECT set_config(
     'lock_timeout',
