@@ -42,7 +42,7 @@ class Ear:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._heard:
-                    await self._watch.readable()
+                    await self._watch.arrival()
                     self._take_in()
         heard = tuple(self._heard)
         self._heard.clear()
@@ -50,7 +50,6 @@ class Ear:
 
     def _take_in(self) -> None:
         pgconn = self._connection.pgconn
-        pgconn.consume_input()
         while (notification := pgconn.notifies()) is not None:
             if pgconn.notify_handler is not None:
                 pgconn.notify_handler(notification)

@@ -285,9 +285,8 @@ class Session:
         failure: psycopg.Error | None = None
         while True:
             if pgconn.is_busy():
-                await self._watch.readable()
                 try:
-                    pgconn.consume_input()
+                    await self._watch.arrival()
                 except psycopg.OperationalError as lost:
                     # The server, or a pooler, has said before why it ends the session.
                     raise failure or lost from None
@@ -338,5 +337,4 @@ class Session:
     async def _flush(self) -> None:
         while self._pgconn.flush() == 1:
             # Read and write: the server may stop reading until its own output is read.
-            await self._watch.readable(or_writable=True)
-            self._pgconn.consume_input()
+            await self._watch.arrival(or_writable=True)

@@ -32,12 +32,17 @@ def has_ended(pgconn: pq.abc.PGconn) -> bool:
 
 
 class SocketWatch:
-    """The watch of one connection, for one wait at a time."""
+    """The watch of one connection, for one wait at a time.
+
+    What arrives meanwhile is taken in at once: else the socket would be reported again, before whoever
+    waits has had its turn.
+    """
 
     def __init__(self, pgconn: pq.abc.PGconn) -> None:
         # A duplicate for the event loop: libpq closes its own socket when it reads that the server ends the
         # session. The watch of a closed descriptor cannot be removed, and would go off again and again if a
         # forked process has the socket too.
+        self._pgconn = pgconn
         self._socket = socket.socket(fileno=os.dup(pgconn.socket))
         self._arrivals = select.poll()
         self._arrivals.register(self._socket, select.POLLIN)
@@ -45,8 +50,11 @@ class SocketWatch:
         """True while the loop watches the socket, and nothing has come that nobody asked for."""
         self._awaited: asyncio.Future[None] | None = None
 
-    async def readable(self, *, or_writable: bool = False) -> None:
-        """Wait until the socket can be read, or, if that is asked for, written."""
+    async def arrival(self, *, or_writable: bool = False) -> None:
+        """Wait until something has arrived, or, if that is asked for, the socket can be written.
+
+        psycopg.OperationalError if the connection is lost, or the server has said before why it ends it.
+        """
         loop = asyncio.get_running_loop()
         self._awaited = loop.create_future()
         if self.is_set and self._arrivals.poll(0):
@@ -68,11 +76,19 @@ class SocketWatch:
     def _wake(self) -> None:
         if self._awaited is not None:
             if not self._awaited.done():
-                self._awaited.set_result(None)
+                self._take_in(self._awaited)
         elif self._arrivals.poll(0):
             # Not a repeated report of what was just read, but bytes that nobody asked for: the server ends
             # the session. Its next user finds that out, and sets the watch anew.
             self.ignore()
+
+    def _take_in(self, awaited: asyncio.Future[None]) -> None:
+        try:
+            self._pgconn.consume_input()
+        except psycopg.OperationalError as lost:
+            awaited.set_exception(lost)
+        else:
+            awaited.set_result(None)
 
     def ignore(self) -> None:
         """Stop watching until the next wait."""
