@@ -70,9 +70,14 @@ class Cluster:
             settings.write(f"primary_conninfo = '{source}'\n")
         (self._data / "standby.signal").touch()
 
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        settings = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": ""}
+    @property
+    def programs(self) -> Path:
+        """The folder of its programs."""
+        return self._installation.bin_dir
+
+    def start(self, **more: str) -> None:
+        """Start it, with more settings, and wait until it answers."""
+        settings = {**_SETTINGS, **more, "port": str(self.port), "unix_socket_directories": ""}
         options = " ".join(f"-c {name}={value or repr('')}" for name, value in settings.items())
         log = self._home / "log"
         self._run("pg_ctl", "start", "-w", "-s", "-D", str(self._data), "-l", str(log), "-o", options)

@@ -37,6 +37,14 @@ def migrate(
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL for an empty database; needs no database.")
     ] = False,
+    sequences: Annotated[
+        bool,
+        typer.Option(
+            "--sequences",
+            help="After a copy by logical replication: set each sequence that is behind the numbers in the "
+            "tables to the highest of them, and change nothing else.",
+        ),
+    ] = False,
     wait: Annotated[
         str,
         typer.Option(
@@ -56,17 +64,27 @@ def migrate(
     """
     tries = read_delay(wait, "--wait") or timedelta()
     if sql:
-        if check or revision != "head":
+        if check or sequences or revision != "head":
             raise typer.BadParameter(
-                "it is the SQL of this release for an empty database: leave out --check and --revision",
+                "it is the SQL of this release for an empty database: leave out --check, --sequences and "
+                "--revision",
                 param_hint="--sql",
             )
         typer.echo(migrations.sql(schema=settings.database_schema), nl=False)
         return
+    if sequences and (check or revision != "head"):
+        raise typer.BadParameter(
+            "it changes no table: leave out --check and --revision", param_hint="--sequences"
+        )
     refuse_to_guess(settings, embedded=embedded)
     logs.set_up(level=settings.log_level, form=settings.log_format)
     with database(settings) as found:
         schema = settings.database_schema
+        if sequences:
+            _show_lifted(
+                found, migrations.lift_sequences(found.dsn, schema=schema, patience=tries), json=json
+            )
+            return
         before: str | None
         after: str | None
         if check:
@@ -81,6 +99,16 @@ def migrate(
     _show(found, before, after, differences, json=json)
     if any(not each.is_tuning for each in differences):
         raise typer.Exit(REFUSED)
+
+
+def _show_lifted(found: Database, lifted: Sequence[migrations.Lifted], *, json: bool) -> None:
+    if json:
+        print_json({"database": found.shown, "sequences": [each._asdict() for each in lifted]})
+        return
+    if not lifted:
+        stdout().print(f"{found.shown}: nothing to do, no sequence is behind", soft_wrap=True)
+    for each in lifted:
+        stdout().print(f"{found.shown}: {each.sequence} {each.before:,} → {each.after:,}", soft_wrap=True)
 
 
 def _show(

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 import psycopg
 from alembic import command
@@ -49,6 +50,7 @@ from progressor.storage.schema_check import (
     check,
     check_revision,
     compare,
+    fit_revision,
     folder,
     head,
     is_newer,
@@ -57,7 +59,7 @@ from progressor.storage.schema_check import (
     revisions,
     translated,
 )
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.statements import STATEMENTS, in_schema
 from progressor.storage.table_locks import TablesHeld, end_with_client, holders, is_held, lock_tables
 from progressor.texts import number_of
 
@@ -69,6 +71,8 @@ __all__ = [
     "connect",
     "descent",
     "head",
+    "Lifted",
+    "lift_sequences",
     "oldest_served",
     "sql",
     "statement_of_oldest",
@@ -76,6 +80,8 @@ __all__ = [
 ]
 
 log = Logger("progressor.migrations")
+
+T = TypeVar("T")
 
 # Seconds between two tries.
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
@@ -199,11 +205,46 @@ def upgrade(
     while this waits for those that others hold: for three seconds, and then it pauses and tries again.
     StorageUnavailable, which names the holders, after `patience`.
     """
-    order, until, pause = _order(revision), time.monotonic() + patience.total_seconds(), _FIRST_PAUSE
+    order = _order(revision)
+    return _when_free(dsn, partial(_migrate, revision=revision, order=order), schema, patience)
+
+
+class Lifted(NamedTuple):
+    """A sequence that was behind the numbers in the tables: where it was, and where it is now."""
+
+    sequence: str
+    before: int
+    after: int
+
+
+def lift_sequences(
+    dsn: str, *, schema: str = DEFAULT_SCHEMA, patience: timedelta = timedelta(minutes=10)
+) -> list[Lifted]:
+    """Set each sequence that would give a number again to the highest that is used; return those.
+
+    Where rows were copied without their sequences, as logical replication does, all are behind. This reads
+    all tasks, and waits for the tables as `upgrade` does. SchemaMismatch if the revision is not that of
+    this release.
+    """
+    return _when_free(dsn, _lift, schema, patience)
+
+
+def _lift(connection: Connection, schema: str) -> list[Lifted]:
+    driver = _driver(connection)
+    end_with_client(driver)
+    fit_revision(driver, schema)
+    lock_tables(driver, schema)
+    rows = driver.execute(in_schema(STATEMENTS["lift_sequences"], schema).encode())
+    return [Lifted(name, last, now_at) for name, last, _, now_at in rows]
+
+
+def _when_free(dsn: str, work: Callable[[Connection, str], T], schema: str, patience: timedelta) -> T:
+    """Do this work in a transaction, again and again until nobody else holds the tables."""
+    until, pause = time.monotonic() + patience.total_seconds(), _FIRST_PAUSE
     while True:
         try:
             with _connected(dsn, needs=sqlstates.TO_MIGRATE) as connection:
-                return _migrated(connection, revision, order, schema)
+                return _unless_held(connection, work, schema)
         except TablesHeld as held:
             if time.monotonic() + pause > until:
                 raise StorageUnavailable(
@@ -218,12 +259,11 @@ def upgrade(
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _migrated(
-    connection: Connection, revision: str, order: Sequence[str], schema: str
-) -> tuple[str | None, str | None]:
+def _unless_held(connection: Connection, work: Callable[[Connection, str], T], schema: str) -> T:
+    """Do this work in a transaction; TablesHeld, which names the holders, if others have the tables."""
     try:
         with connection.begin():
-            return _migrate(connection, revision, order, schema)
+            return work(connection, schema)
     except (DBAPIError, psycopg.Error) as error:
         if not is_held(_cause(error)):
             raise
@@ -232,7 +272,7 @@ def _migrated(
 
 
 def _migrate(
-    connection: Connection, revision: str, order: Sequence[str], schema: str
+    connection: Connection, schema: str, *, revision: str, order: Sequence[str]
 ) -> tuple[str | None, str | None]:
     """Migrate in the transaction of this connection; return the revisions before and after."""
     driver = _driver(connection)

@@ -10,7 +10,7 @@ Rule: it only reads, and needs psycopg alone, because every start does it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from progressor.loggers import Logger
 from progressor.storage.catalog import Difference, differences, entries
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.first_connection import connect_at_start
-from progressor.storage.statements import STATEMENTS
+from progressor.storage.statements import STATEMENTS, in_schema
 
 log = Logger("progressor.migrations")
 
@@ -60,32 +60,54 @@ def head() -> str:
 def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
     """Return the revision of the database; SchemaMismatch unless this release can work with its tables."""
     with _looking(dsn) as connection:
-        revision = _fit_revision(connection, schema)
+        revision = fit_revision(connection, schema)
         found = differences_in(connection, schema)
-    if needed := [str(each) for each in found if each.is_needed]:
-        named = needed[:_MOST_NAMED]
-        if len(needed) > _MOST_NAMED:
-            named.append(f"there are {len(needed) - _MOST_NAMED} more differences")
-        raise SchemaMismatch(
-            f"the database is at revision {revision}, but {'; '.join(named)}: make it as "
-            "`progressor migrate --sql` does, and see who changed it"
-        )
+        _refuse(revision, [str(each) for each in found if each.is_needed])
+        _refuse_numbers_given_again(connection, schema)
     for each in found:
         if not each.is_tuning:
             log.warning("schema differs", extra={"difference": str(each), "wanted": each.wanted})
     return revision
 
 
+def _refuse(revision: str, needed: Sequence[str]) -> None:
+    """Raise SchemaMismatch, which names the first of these differences, if there is any."""
+    if needed:
+        named = [*needed[:_MOST_NAMED]]
+        if len(needed) > _MOST_NAMED:
+            named.append(f"there are {len(needed) - _MOST_NAMED} more differences")
+        raise SchemaMismatch(
+            f"the database is at revision {revision}, but {'; '.join(named)}: make it as "
+            "`progressor migrate --sql` does, and see who changed it"
+        )
+
+
+def _refuse_numbers_given_again(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Raise SchemaMismatch if processes would get numbers that others have: so would tasks then."""
+    if _rows(connection, "draws_numbers", schema) != [(True,)]:
+        return
+    for last, highest in _rows(connection, "processes_behind", schema):
+        raise SchemaMismatch(
+            f"the sequence of processes is at {last}, but {highest} is used: rows were copied without "
+            "their sequences, as logical replication does. Stop whatever writes, and run "
+            "`progressor migrate --sequences`"
+        )
+
+
+def _rows(connection: psycopg.Connection[Any], statement: str, schema: str) -> list[tuple[Any, ...]]:
+    return connection.execute(in_schema(STATEMENTS[statement], schema).encode()).fetchall()
+
+
 def check_revision(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
     """Return the revision as `check` does, but compare no tables: to look at what is wrong with them."""
     with _looking(dsn) as connection:
-        return _fit_revision(connection, schema)
+        return fit_revision(connection, schema)
 
 
 def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]:
     """Return all that is not as this release makes it; SchemaMismatch if the revision does not fit."""
     with _looking(dsn) as connection:
-        _fit_revision(connection, schema)
+        fit_revision(connection, schema)
         return differences_in(connection, schema)
 
 
@@ -128,7 +150,8 @@ def differences_in(connection: psycopg.Connection[Any], schema: str) -> tuple[Di
     return tuple(each for each in found if each.is_needed and each.found is None)
 
 
-def _fit_revision(connection: psycopg.Connection[Any], schema: str) -> str:
+def fit_revision(connection: psycopg.Connection[Any], schema: str) -> str:
+    """Return the revision of the database; SchemaMismatch unless it is one that this release works with."""
     found = revision_of(connection, schema)
     if found is not None and is_newer(connection, found, schema, wanted="head"):
         log.info("schema is newer, and serves this release", extra={"revision": found, "needs": head()})

@@ -11,6 +11,7 @@ from progressor.cli import options
 from progressor.storage import migrations
 from tests.cli.conftest import Ended, run
 from tests.conftest import Databases
+from tests.support import Tables
 
 Command = Callable[..., Ended]
 
@@ -25,6 +26,21 @@ def test_migrate_says_from_and_to(progressor: Command, empty_dsn: str) -> None:
     assert progressor("migrate", **env).out.endswith(f": nothing to do, it is at {head}\n")
     same = progressor("migrate", "--check", "--json", **env)
     assert (same.status, same.json["from"], same.json["to"]) == (0, head, head)
+
+
+def test_sequences_are_lifted(progressor: Command, dsn: str, tables: Tables) -> None:
+    """What was behind is shown, once; with an option that changes tables it is refused."""
+    env = {"PROGRESSOR_DATABASE_URL": dsn, "COLUMNS": "300"}
+    lift = ("migrate", "--sequences")
+    for option in (("--check",), ("--revision", "0021"), ("--sql",)):
+        assert progressor(*lift, *option, **env).status == 2
+    tables.execute("INSERT INTO groups OVERRIDING SYSTEM VALUE VALUES (4711, 1, 'a', 5)")
+    lifted = progressor(*lift, **env)
+    assert (lifted.status, lifted.out.endswith(": groups_group_no_seq 0 → 4,711\n")) == (0, True)
+    assert progressor(*lift, **env).out.endswith(": nothing to do, no sequence is behind\n")
+    tables.execute("SELECT setval('groups_group_no_seq', 4000)")
+    listed = progressor(*lift, "--json", **env).json["sequences"]
+    assert listed == [{"sequence": "groups_group_no_seq", "before": 4000, "after": 4711}]
 
 
 def test_going_down_asks_first(
@@ -93,7 +109,7 @@ def test_sql_makes_the_schema_of_this_release(empty_dsn: str) -> None:
 def test_sql_is_of_this_release_alone(progressor: Command, more: tuple[str, ...]) -> None:
     """What it would not heed is refused."""
     refused = progressor("migrate", "--sql", *more)
-    assert (refused.status, "leave out --check and --revision" in refused.err) == (2, True)
+    assert (refused.status, "leave out --check, --sequences and --revision" in refused.err) == (2, True)
 
 
 def test_a_way_down_names_what_goes(progressor: Command, dsn: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from datetime import UTC, datetime
 
 import psycopg
@@ -12,18 +10,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from progressor import Client, Engine, Namespace, Process, ReplyTimeout, SetTimer
 from tests.conftest import Databases
-from tests.docs.pages import read
+from tests.docs.pages import steps
 from tests.support import SECOND, eventually
 
 NS = "billing.subscription"
 _PAST = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def _statements() -> list[str]:
-    found = re.findall(
-        r"^ *```sql\n(.*?)^ *```$", read("docs/how-to/back-up-and-restore.md"), re.MULTILINE | re.DOTALL
-    )
-    return [textwrap.dedent(each) for each in found]
 
 
 def _billing(fired: list[str]) -> Namespace:
@@ -52,7 +43,7 @@ async def test_a_restored_copy_fires_nothing_before_it_is_let_go(dsn: str, datab
         await client.put(NS, "late", action=SetTimer(at=_PAST))
     name = databases.make(str(conninfo_to_dict(dsn)["dbname"]))
     copy = databases.dsn(name)
-    pause, overdue, runs = _statements()
+    pause, overdue, runs = steps("docs/how-to/back-up-and-restore.md", "sql")
     with psycopg.connect(copy) as psql:
         assert psql.execute(pause.encode()).rowcount == 1
         assert [row[:3] for row in psql.execute(overdue.encode())] == [(NS, "timeout", 1)]

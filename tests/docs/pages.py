@@ -13,6 +13,7 @@ A function `async def test_…(progressor_world)` of a block that is executed is
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,3 +66,9 @@ def blocks(page: Path, language: str) -> list[Block]:
 def marked(name: str, mark: str) -> str:
     """What stands on a page between `<!-- begin: mark -->` and `<!-- end: mark -->`."""
     return read(name).partition(f"<!-- begin: {mark} -->\n")[2].partition(f"<!-- end: {mark} -->")[0]
+
+
+def steps(name: str, language: str) -> list[str]:
+    """The code of all fences of a page, those within lists too."""
+    found = re.findall(rf"^ *```{language}\n(.*?)^ *```$", read(name), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(each) for each in found]

@@ -105,6 +105,15 @@ def said(error: pytest.ExceptionInfo[ProgressorError], *words: str) -> None:
     assert error.value.__cause__ is None
 
 
+def test_a_role_without_sequences(role: Role) -> None:
+    """Who only reads may not ask where a sequence is, and needs no right for it."""
+    role.execute("GRANT USAGE ON SCHEMA progressor TO {role}")
+    role.execute("GRANT SELECT ON ALL TABLES IN SCHEMA progressor TO {role}")
+    assert migrations.check(role.dsn) == migrations.head()
+    with pytest.raises(StorageUnavailable, match="permission denied"):
+        migrations.lift_sequences(role.dsn)
+
+
 def test_migrate_without_create(stranger: Role) -> None:
     """Who may not make the schema is told which right is missing, and what to do."""
     with pytest.raises(StorageUnavailable) as caught:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from progressor.storage import statements
+from progressor.storage.doctor import checks
 from progressor.storage.statements import FRAGMENTS, STATEMENTS
 
 _PART = re.compile(r"^(?:WITH )?(\w+) AS (?:MATERIALIZED )?\($", re.MULTILINE)
 _ON_THE_MAP = re.compile(r"^--   (\w+(?:, \w+)*),?(?:  .*)?$", re.MULTILINE)
 _MOST_WITHOUT_A_MAP = 5
+_CHECKS = Path(checks.__path__[0])
 
 
 def files() -> list[Path]:
@@ -51,7 +53,8 @@ def test_each_file_has_a_name_of_its_own() -> None:
 def test_a_fragment_is_of_two_statements_at_least(name: str) -> None:
     """Otherwise its text belongs into the statement, where it is read."""
     include = re.compile(rf"^ *-- include {name}$", re.MULTILINE)
-    assert sum(len(include.findall(path.read_text(encoding="utf-8"))) for path in files()) > 1
+    texts = [path.read_text(encoding="utf-8") for path in (*files(), *_CHECKS.glob("*.sql"))]
+    assert sum(len(include.findall(text)) for text in texts) > 1
 
 
 def test_no_include_is_left_in_a_statement() -> None:

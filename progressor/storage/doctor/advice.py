@@ -25,6 +25,10 @@ ADVICE: Mapping[str, str] = MappingProxyType(
             "The tables are not those of this release. Make what is missing as `progressor migrate --sql` "
             "does, and find out who changed it."
         ),
+        "sequences_lead": (
+            "Rows were copied without their sequences, as logical replication does. Stop whatever writes, "
+            "and run `progressor migrate --sequences`."
+        ),
         "archived_walks_begin": (
             "What its retention deletes is to be archived first, and no zombie collector has one, or "
             "none runs: set PROGRESSOR_ARCHIVE where they run. Until then everything is kept."

@@ -84,13 +84,14 @@ def _texts(folder: Traversable) -> Iterator[tuple[str, str]]:
             yield path.name.removesuffix(".sql"), path.read_text(encoding="utf-8")
 
 
-def _whole(sql: str) -> str:
-    return _INCLUDE.sub(lambda line: indent(_whole(FRAGMENTS[line["name"]]), line["indent"]), sql)
+def with_fragments(sql: str) -> str:
+    """Return the SQL with the text of each fragment in the place of its line."""
+    return _INCLUDE.sub(lambda line: indent(with_fragments(FRAGMENTS[line["name"]]), line["indent"]), sql)
 
 
 _ROOMS = {room.name: dict(_texts(room)) for room in files(__package__).iterdir() if room.is_dir()}
 FRAGMENTS = _ROOMS.pop("fragments")
-STATEMENTS = {name: _whole(sql) for texts in _ROOMS.values() for name, sql in texts.items()}
+STATEMENTS = {name: with_fragments(sql) for texts in _ROOMS.values() for name, sql in texts.items()}
 STATEMENTS |= {
     f"fused_save_{variant}": reduce(lambda sql, part: part.sub("", sql), parts, STATEMENTS["fused_save"])
     for variant, parts in _VARIANTS.items()

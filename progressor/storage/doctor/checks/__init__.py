@@ -23,7 +23,7 @@ from progressor.inputs import nearest_names
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.first_connection import connect_at_start
 from progressor.storage.schema_check import differences_in
-from progressor.storage.statements import STATEMENTS, in_schema
+from progressor.storage.statements import STATEMENTS, in_schema, with_fragments
 
 
 class Check(NamedTuple):
@@ -70,7 +70,7 @@ def _read(name: str, sql: str) -> Check:
     lines = [line[3:] for line in sql.splitlines() if line.startswith("-- ")]
     place = next(place for place, line in enumerate(lines) if line.startswith("Reads: "))
     rule = " ".join(lines[:place])
-    return Check(name, rule, lines[place].removeprefix("Reads: ").removesuffix("."), sql)
+    return Check(name, rule, lines[place].removeprefix("Reads: ").removesuffix("."), with_fragments(sql))
 
 
 CHECKS: tuple[Check, ...] = tuple(
