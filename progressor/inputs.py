@@ -290,8 +290,10 @@ def check_timer(name: object) -> str:
     if name == "":
         return ""
     if not isinstance(name, str):
+        due = ": a delay is given as after=, a moment as at="
+        hint = due if isinstance(name, timedelta | datetime) else ""
         raise InvalidRequest(
-            f"the name of a timer must be a text, not {type(name).__name__}", field="timer"
+            f"the name of a timer must be a text, not {type(name).__name__}{hint}", field="timer"
         )
     if len(name) > MAX_ID_LENGTH:
         raise InvalidRequest(

@@ -45,9 +45,9 @@ def serve(dsn: str, stack: AsyncExitStack) -> Serve:
     return make
 
 
-def asking(app: Any) -> httpx.AsyncClient:
-    """Who asks this application."""
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+def asking(app: Any, *, host: str = "127.0.0.1") -> httpx.AsyncClient:
+    """Who asks this application, from that address."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(host, 123))
     return httpx.AsyncClient(transport=transport, base_url="http://api", timeout=60)
 
 

@@ -27,20 +27,24 @@ async def entries(api: httpx.AsyncClient, token: NewToken, query: str = "") -> A
     return answer.json()
 
 
-async def test_the_caller_is_noted(dsn: str) -> None:
-    """By its token's id, with the address of its connection and the reason of its header."""
+@pytest.mark.parametrize("shown", ["10.0.0.7", "::ffff:10.0.0.7"])
+async def test_the_caller_is_noted(dsn: str, shown: str) -> None:
+    """By its token's id, with the address of its connection and the reason of its header.
+
+    A socket of both kinds shows an IPv4 address as one of IPv6.
+    """
     await opened(dsn, NS)
     async with Client(dsn, actor="root") as client:
         app = make_app(client, access=Authenticator(client.tokens, AccessOptions()))
         token = await made(client, "admin", "audit:read")
-        async with asking(app) as api:
+        async with asking(app, host=shown) as api:
             said = {"Authorization": f"Bearer {token.bearer.text}"}
             said["Progressor-Reason"] = "ticket%204711%20%E2%98%8E"
             assert (await api.post(f"/v1/namespaces/{NS}/pause", headers=said)).status_code == 204
             page = await entries(api, token, f"?namespace={NS}")
     (entry,) = page["entries"]
     assert (entry["actor"], entry["way"]) == (f"token {token.token.token_id}", "http")
-    assert (entry["verb"], entry["reason"], entry["origin"]) == ("pause", "ticket 4711 ☎", "127.0.0.1")
+    assert (entry["verb"], entry["reason"], entry["origin"]) == ("pause", "ticket 4711 ☎", "10.0.0.7")
     assert token.bearer.secret not in str(page)
 
 

@@ -9,7 +9,15 @@ import pytest
 
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
-from progressor.inputs import HistoryRange, check_moment, check_namespace, check_text, redo_key, redone_with
+from progressor.inputs import (
+    HistoryRange,
+    check_moment,
+    check_namespace,
+    check_text,
+    check_timer,
+    redo_key,
+    redone_with,
+)
 from progressor.timers import SetTimer
 
 
@@ -81,6 +89,16 @@ def test_set_timer(values: Any) -> None:
     """A timer has one time: an aware datetime or a timedelta, that PostgreSQL can hold."""
     with pytest.raises(InvalidRequest, match=r"^SetTimer"):
         SetTimer(**values)
+
+
+@pytest.mark.parametrize("time", [timedelta(days=30), datetime(2026, 1, 1, tzinfo=UTC)])
+def test_a_time_in_the_place_of_a_timers_name(time: Any) -> None:
+    """The error says where it belongs."""
+    said = "must be a text, not (timedelta|datetime): a delay is given as after=, a moment as at=$"
+    with pytest.raises(InvalidRequest, match=said):
+        check_timer(time)
+    with pytest.raises(InvalidRequest, match=r"must be a text, not int$"):
+        check_timer(7)
 
 
 class Odd(tzinfo):

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope as AsgiScope, Send
 
 from progressor.acts import Way, acting, as_line
 from progressor.client.client import Client
+from progressor.http.server.auth.client_certificates import peer_of
 from progressor.http.server.auth.principals import NOBODY
 from progressor.http.server.auth.rate_limit import RateStatus
 from progressor.http.server.auth.scopes import Access, require
@@ -99,8 +100,7 @@ class ApiRequest(Request):
 
     def acting(self, way: Way, reason: str | None) -> AbstractContextManager[None]:
         """Return the block in which the audit notes what is done as done by the caller."""
-        peer = self.client.host if self.client else "a socket"
-        return acting(as_line(self.caller.name), reason=reason, origin=as_line(peer), way=way)
+        return acting(as_line(self.caller.name), reason=reason, origin=as_line(peer_of(self)), way=way)
 
     def move_to(self, places: Places) -> None:
         """Give the place of the request to others, and take one of these; raise Refusal if none is free."""

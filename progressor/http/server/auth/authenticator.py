@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from progressor.client.tokens import Tokens
 from progressor.errors import InvalidRequest
-from progressor.http.server.auth.client_certificates import Certificates
+from progressor.http.server.auth.client_certificates import Certificates, peer_of
 from progressor.http.server.auth.jwks import is_loopback
 from progressor.http.server.auth.oidc import Oidc, Provider
 from progressor.http.server.auth.origins import AllowedHosts
@@ -129,7 +129,7 @@ class Authenticator:
                 self._hosts.require_here(request.headers)
             case Openness.NOBODY:
                 raise unknown("show a token: Authorization: Bearer …", shown=False)
-        return Principal(f"anybody at {request.client.host if request.client else 'a socket'}", EVERYTHING)
+        return Principal(f"anybody at {peer_of(request)}", EVERYTHING)
 
 
 def _refuse_proxied(request: Request) -> None:

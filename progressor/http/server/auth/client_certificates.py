@@ -32,7 +32,7 @@ class Certificates:
         Raise Refusal if its subject is not known.
         """
         said = request.headers.getlist(self.header)
-        if not any(said) or request.client is None or not self._trusts(request.client.host):
+        if not any(said) or not self._trusts(peer_of(request)):
             return None
         rights = self.subjects.get(said[0]) if len(said) == 1 else None
         if rights is None:
@@ -44,9 +44,16 @@ class Certificates:
             host = ipaddress.ip_address(address)
         except ValueError:
             return False
-        # A socket of both kinds shows an IPv4 address as one of IPv6.
-        host = getattr(host, "ipv4_mapped", None) or host
         return any(host in network for network in self.proxies)
+
+
+def peer_of(request: Request) -> str:
+    """Return the address of the other end of the connection; "a socket" where it has none."""
+    if request.client is None:
+        return "a socket"
+    # A socket of both kinds shows an IPv4 address as one of IPv6.
+    host = request.client.host
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def networks(field: str, texts: Iterable[str]) -> tuple[Network, ...]:
