@@ -254,11 +254,13 @@ async def start(
     assert saved.continuation is None
 
 
-async def break_process(storage: Storage, process_id: str = "p1", *, by_timer: bool = False) -> int:
-    """Make a process and break it; the id of the task that broke it."""
+async def break_process(
+    storage: Storage, process_id: str = "p1", *, by_timer: bool = False, timer: str = ""
+) -> int:
+    """Make a process and break it, by a call or by a timer of this name; the id of the task that did."""
     if by_timer:
         first = await hold(storage, init(process_id))
-        decision = set_timer(timedelta(0))
+        decision = set_timer(timedelta(0), name=timer)
         broken = first.next(await save(storage, first, decision), decision)
         await save(storage, broken, fail_timer(broken.task))
     else:

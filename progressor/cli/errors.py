@@ -1,4 +1,4 @@
-"""The command that shows failures in groups, each with the command that shows an example."""
+"""The command that shows failures in groups, each with its last one and the commands for it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def errors(
 ) -> None:
     """Group failures by namespace, handler and message: broken processes, and timers that are retried.
 
-    Numbers, ids and quoted values are left out of messages. Each group has an example, and the command that
-    shows it. `progressor errors --since PT1H`
+    Numbers, ids and quoted values are left out of the message of a group; that of its last failure follows
+    in full, and the command that shows it. `progressor errors --since PT1H`
     """
     begin = read_since(since)
     found = ask(settings, lambda client: client.errors(namespace=namespace, since=begin))
@@ -81,9 +81,12 @@ def _view(found: Sequence[FailureGroup]) -> RenderableType:
             )
         )
         lines.append(Padding(Text(visible(each.message)), (0, 0, 0, 4)))
+        if " ".join(each.error.split()) not in ("", each.message):
+            lines.append(Padding(Text(f"last: {visible(each.error)}"), (0, 0, 0, 4)))
         lines.append(Padding(Text(visible(show(each)), style="cyan"), (0, 0, 0, 4)))
-    # The largest group is the first.
-    if command := next(filter(None, map(repair, found)), None):
+        if command := repair(each):
+            lines.append(Padding(Text(visible(command), style="cyan"), (0, 0, 0, 4)))
+    if any(each.status == _BROKEN for each in found):
         lines.append(Text("repair one: progressor repair|simple-repair NAMESPACE PROCESS_ID", style="dim"))
-        lines.append(Text(visible(f"repair a group, first without doing it: {command}"), style="dim"))
+        lines.append(Text("repair a group: the command below it, then without --dry-run", style="dim"))
     return Group(*lines)

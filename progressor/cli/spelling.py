@@ -50,5 +50,6 @@ def spelled(text: str, spelling: Mapping[str, str], *, field: str | None = None)
     typed = None if field is None else spelling.get(field.partition(".")[0])
     if field is None or typed is None:
         return text
+    # At the beginning, and of further faults: "args.n: too small; args.m: too large".
     name = re.escape(field.partition(".")[0])
-    return re.sub(rf"^(?:[A-Z]\w*\.)?{name}\b", lambda _: typed, text)
+    return re.sub(rf"(?:^(?:[A-Z]\w*\.)?|(?<=; )){name}\b", lambda _: typed, text)

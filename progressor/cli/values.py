@@ -89,9 +89,12 @@ def read_object(text: str | None, hint: str) -> dict[str, Any] | None:
     """
     if text is not None and (pair := _PAIR.fullmatch(text)):
         return {pair[1]: _json_or_text(pair[2])}
+    wanted = typer.BadParameter("it must be key=value, or a JSON object: '{\"key\": 1}'", param_hint=hint)
+    if text is not None and not text.lstrip().startswith(("{", "@", "-", "null")):
+        raise wanted
     value = read_json(text, hint)
     if value is not None and not isinstance(value, dict):
-        raise typer.BadParameter("it must be key=value, or a JSON object: '{\"key\": 1}'", param_hint=hint)
+        raise wanted
     return value
 
 

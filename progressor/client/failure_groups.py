@@ -34,8 +34,9 @@ EVER = timedelta(days=365_000)
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Failures of one handler with one message; `process_id` is that of the last failure.
+    """Failures of one handler with one message; `process_id` and `error` are those of the last failure.
 
+    `message` is without what differs within the group; `error` has it, in its first 500 characters.
     `status` is `broken`, or `retrying` for timers that failed and are tried again. `at_least`: there are
     more failures than were looked at.
     """
@@ -49,6 +50,8 @@ class FailureGroup:
     first_seen: datetime
     last_seen: datetime
     process_id: str
+    # An API of an earlier release does not tell it.
+    error: str = ""
 
 
 def normalised(error: str) -> str:
@@ -63,11 +66,11 @@ def normalised(error: str) -> str:
 
 
 def bulk_filter_of(handler: str) -> str | None:
-    """Return the handler of a group as bulks name it, by its call or its type; None if no task failed."""
+    """Return the handler of a group as bulks name it: its call, else the whole; None if no task failed."""
     task_type, _, name = handler.partition(" ")
     if task_type == "put":
         return None
-    return name if task_type in ("call", "notify") else task_type
+    return name if task_type in ("call", "notify") else handler
 
 
 def pattern_of(message: str) -> str:
@@ -100,7 +103,6 @@ def those_of(
 
 
 def _group_of(key: tuple[str, str, str, str], found: Sequence[Failed]) -> FailureGroup:
-    moments = [each.at for each in found]
-    last = max(moments)
-    example = [each.process_id for each in found if each.at == last][-1]
-    return FailureGroup(*key, len(found), found[0].at_least, min(moments), last, example)
+    first = min(each.at for each in found)
+    last = max(reversed(found), key=lambda each: each.at)
+    return FailureGroup(*key, len(found), found[0].at_least, first, last.at, last.process_id, last.error)

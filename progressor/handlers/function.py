@@ -10,7 +10,7 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from copy import copy
+from copy import copy, deepcopy
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -47,7 +47,7 @@ class Function:
 
     __slots__ = (
         "_args",
-        "_has_default",
+        "_default",
         "_is_async",
         "_returns",
         "_target",
@@ -93,16 +93,32 @@ class Function:
         )
         self.state = _state_of(parameters[0].annotation, resolve)
         """The type of the state that it expects of a process; Any if it does not say."""
-        self._has_default = len(parameters) > 1 and parameters[1].default is not _EMPTY
+        self._default = parameters[1].default if len(parameters) > 1 else _EMPTY
         self._args: Shape | None = None
         if len(parameters) > 1:
             annotation = parameters[1].annotation
             declared = Any if annotation is _EMPTY else resolve(annotation)
+            if _is_process(declared):
+                raise InvalidRequest(
+                    f"{name} must take the process first, then the args: (process, args)", field=name
+                )
+            self._defaults(name)
             self._args = Shape(declared, field=f"{name}: args")
         answer = resolve(returns)
         self._returns = (
             None if answer in _BY_VALUE else Shape(answer, field=f"{name}: the return annotation")
         )
+
+    def _defaults(self, name: str) -> tuple[Any, ...]:
+        """Return the default argument: a copy, for what one step changes in it no other may see."""
+        if self._default is _EMPTY:
+            return ()
+        try:
+            return (deepcopy(self._default),)
+        except Exception as error:
+            raise InvalidRequest(
+                f"{name}: the default of args cannot be copied for each step: {error}", field=name
+            ) from error
 
     def bound(self, resources: Mapping[str, Any]) -> Function:
         """Return this function with its resources, which may be more; itself if it takes none."""
@@ -137,7 +153,7 @@ class Function:
                 return ()
             raise InvalidCall(f"{self.name} takes no arguments", field="args")
         if plain is None or plain == b"null":
-            return () if self._has_default else (self._read_nothing(self._args),)
+            return self._defaults(self.name) or (self._read_nothing(self._args),)
         try:
             return (self._args.read(plain),)
         except ValidationError as error:
@@ -245,14 +261,18 @@ def _hint(annotation: Any, resolve: Callable[[Any], Any]) -> Any:
     return Any
 
 
+def _is_process(declared: Any) -> bool:
+    """Return whether it is Process, or Process of some state."""
+    origin = typing.get_origin(declared) or declared
+    return isinstance(origin, type) and issubclass(origin, Process)
+
+
 def _state_of(annotation: Any, resolve: Callable[[Any], Any]) -> Any:
     """Return the state of `Process[State]`; Any for any other annotation."""
     # Process may be imported for type checkers alone.
     with suppress(InvalidRequest):
         declared = resolve(annotation)
-        if isinstance(typing.get_origin(declared), type) and issubclass(
-            typing.get_origin(declared), Process
-        ):
+        if _is_process(declared) and typing.get_args(declared):
             (state,) = typing.get_args(declared)
             return Any if isinstance(state, TypeVar) else state
     return Any

@@ -154,14 +154,23 @@ class Outbox(Transactions):
         tried again later, for a day, or for as long as somebody keeps its target locked.
         """
         try:
-            return await self._sent(limit, wakes, now, [])
+            return await self._sent(limit, wakes, now, [], locked=())
         except (BatchRefused, InvalidRequest):
             return await self._one_by_one(limit, now)
 
     async def _sent(
-        self, limit: int, wakes: WakesBehind, now: datetime | None, held: list[Row]
+        self,
+        limit: int,
+        wakes: WakesBehind,
+        now: datetime | None,
+        held: list[Row],
+        *,
+        locked: Collection[tuple[str, str]],
     ) -> Delivery:
-        """Deliver messages in one transaction; `held` gets those that it took, also if it is refused."""
+        """Deliver messages in one transaction; `held` gets those that it took, also if it is refused.
+
+        Blocked, without a wait, if it takes one to a target that is known to be locked.
+        """
         # The namespaces of all tries: one whose answer was lost may have delivered what it took.
         taken: dict[str, None] = {}
 
@@ -171,6 +180,7 @@ class Outbox(Transactions):
                 held.clear()
                 rows = (await session.begin({"take_messages": params}))["take_messages"]
                 held.extend(rows)
+                _refuse_locked(rows, locked)
                 letters = together(rows)
                 taken.update(dict.fromkeys(each.request.namespace for each in letters))
                 hints, woken = wakes(taken)
@@ -266,11 +276,15 @@ class Outbox(Transactions):
 
     async def _one_by_one(self, most: int, now: datetime | None) -> Delivery:
         total = Delivery(Counter())
+        locked: set[tuple[str, str]] = set()
         for _ in range(most):
             held: list[Row] = []
             try:
-                one = await self._sent(1, wakes_nobody, now, held)
+                one = await self._sent(1, wakes_nobody, now, held, locked=locked)
             except (BatchRefused, InvalidRequest) as error:
+                if isinstance(error, Blocked):
+                    # Other messages to it do not wait for the same lock, each in its turn.
+                    locked.update(map(_target_of, held))
                 one = await self._put_off(error, held, now)
             total = Delivery(
                 total.delivered + one.delivered,
@@ -316,6 +330,15 @@ def _delivering(letters: Sequence[Letter], now: datetime | None) -> dict[str, Pa
         columns = request_columns([each.request for each in letters])
         delivering["drop_messages"] = {**columns, **_key_columns([each.row for each in letters])}
     return delivering
+
+
+def _refuse_locked(rows: Sequence[Row], locked: Collection[tuple[str, str]]) -> None:
+    if any(_target_of(row) in locked for row in rows):
+        raise Blocked("its target was locked just now")
+
+
+def _target_of(row: Row) -> tuple[str, str]:
+    return row["namespace"], row["process_id"]
 
 
 def _key_columns(rows: Sequence[Row]) -> Columns:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import signal
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from rich.console import Console, RenderableType
 
+from progressor.cli.errors import _view
+from progressor.client.failure_groups import grouped
+from progressor.monitoring import Failed
 from progressor.services.retention_sweeper import RetentionSweeper
 from progressor.storage import Storage
 from progressor.texts import count, duration
@@ -99,6 +104,22 @@ def test_status_is_shown_again(spawn: Callable[..., Running], shop: str) -> None
     assert watching.end() == 130
 
 
+def shown_as_text(view: RenderableType) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    with console.capture() as text:
+        console.print(view, soft_wrap=True)
+    return text.get().splitlines()
+
+
+def test_errors_show_the_last_one_in_full() -> None:
+    """What a group leaves out may be what matters: the status that a provider answered with."""
+    at = datetime(2040, 1, 1, tzinfo=UTC)
+    failed = Failed("shop", "broken", "p1", "timeout dunning", "HTTPError: 'Bad Gateway 502'", at, False)
+    lines = [line.strip() for line in shown_as_text(_view(grouped([failed])))]
+    assert lines[1:3] == ["HTTPError: '…'", "last: HTTPError: 'Bad Gateway 502'"]
+    assert "--handler 'timeout dunning'" in lines[4]
+
+
 def test_errors(ask: Ask, order: str) -> None:
     """A group with its count, its message, and the command that shows one of it."""
     assert ask("start", NS, order, '{"item": "tea"}').status == 0
@@ -115,7 +136,8 @@ def test_errors(ask: Ask, order: str) -> None:
     assert f"{group['count']} broken" in shown
     assert group["show"] in shown
     assert ask(*group["show"].split()[1:]).status == 0
-    assert f"first without doing it: {group['repair']}" in shown
+    assert f"    {group['repair']}" in shown
+    assert "last: " not in shown
     tried = ask(*shlex.split(group["repair"])[1:], "--json").json
     assert tried["processes"] == group["count"]
     assert ask("errors", "--since", "PT0S") == (0, "", "nothing fails\n")

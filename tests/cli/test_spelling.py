@@ -75,3 +75,11 @@ TEXTS = [
 def test_only_names_of_parameters_are_spelled_anew(text: str, expected: str) -> None:
     """Where a text cannot mean anything else: before `=`, at the beginning, and settings in brackets."""
     assert spelled(text, spelling_of(load("set-timer")), field="at") == expected
+
+
+def test_each_fault_is_named_as_it_was_typed() -> None:
+    """Not the first alone; and no other word."""
+    said = "args.tenant: Field required; args.n: it is args"
+    assert spelled(said, {"args": "ARGS"}, field="args.tenant") == (
+        "ARGS.tenant: Field required; ARGS.n: it is args"
+    )

@@ -32,10 +32,10 @@ def test_a_pair_is_an_object_of_one_member(text: str | None, stands_for: dict[st
     assert read_object(text, "--metadata") == stands_for
 
 
-@pytest.mark.parametrize("text", ["17", "[1]", "=17", "a b=1"])
+@pytest.mark.parametrize("text", ["17", "[1]", "=17", "a b=1", "customer:ann", ""])
 def test_what_is_no_object_is_refused(text: str) -> None:
     """Also a pair whose key needs JSON to be written."""
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(typer.BadParameter, match="it must be key=value, or a JSON object"):
         read_object(text, "--metadata")
 
 

@@ -508,7 +508,10 @@ FILTERS: list[tuple[dict[str, str], set[str]]] = [
     ({"detail_like": "no"}, set()),
     ({"detail_like": r"100\% _"}, {"odd"}),
     ({"handler": "pay"}, {"call", "odd"}),
+    ({"handler": "call pay"}, {"call", "odd"}),
     ({"handler": "timeout"}, {"timer"}),
+    ({"handler": "timeout dunning"}, {"timer"}),
+    ({"handler": "timeout other"}, set()),
     ({"handler": "pay", "detail_like": "ValueError%"}, {"call"}),
     ({"handler": "nobody"}, set()),
 ]
@@ -516,10 +519,10 @@ FILTERS: list[tuple[dict[str, str], set[str]]] = [
 
 @pytest.mark.parametrize(("wanted", "found"), FILTERS, ids=[str(wanted) for wanted, _ in FILTERS])
 async def test_filters(storage: Storage, tables: Tables, wanted: dict[str, str], found: set[str]) -> None:
-    """A pattern is that of LIKE, a handler is a task's type or its call's name; a preview says the same."""
+    """A pattern is that of LIKE, a handler is a task's type, its call's name, or both; so in a preview."""
     await start(storage, "call")
     await save(storage, await hold(storage, request("call", name="pay")), fail())
-    await break_process(storage, "timer", by_timer=True)
+    await break_process(storage, "timer", by_timer=True, timer="dunning")
     await start(storage, "odd")
     await save(storage, await hold(storage, request("odd", name="pay")), fail("100% x"))
     both = {"detail_like": None, "handler": None, **wanted}

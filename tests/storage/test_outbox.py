@@ -520,6 +520,27 @@ async def test_poison_beside_another_courier(
     await pool.close()
 
 
+async def test_many_to_a_target_that_is_locked(
+    storage: Storage, outbox: Outbox, tables: Tables, dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first waits for the lock, the others are put off at once, and one to another target arrives."""
+    for name in ("b", "c"):
+        await start(storage, name, resume())
+    for sender in ("a1", "a2", "a3"):
+        await start(storage, sender, resume())
+        await send(storage, notice("b"), process_id=sender)
+    await start(storage, "a4", resume())
+    await send(storage, notice("c"), process_id="a4")
+    with psycopg.connect(dsn) as other:
+        other.execute("SELECT FROM progressor.processes WHERE process_id = 'b' FOR UPDATE")
+        assert (await outbox.deliver(now=T0)).delivered == Counter({NS: 1})
+    reasons = [vars(each)["reason"] for each in caplog.records if "cannot be delivered" in each.message]
+    assert len(reasons) == 3
+    assert "lock timeout" in reasons[0]
+    assert reasons[1:] == ["Blocked: its target was locked just now"] * 2
+    assert (await outbox.deliver(now=T0 + SECOND)).delivered == Counter({NS: 3})
+
+
 async def test_a_damaged_message(storage: Storage, outbox: Outbox, tables: Tables) -> None:
     """Its arguments cannot be read any more: it is put off, and the others are delivered."""
     await start(storage, "a")

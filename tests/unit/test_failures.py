@@ -51,7 +51,7 @@ def test_groups() -> None:
     retried = replace(ONE, status="retrying", at_least=True)
     first, *rest = grouped([other, later, ONE, retried])
     assert first == FailureGroup(
-        "shop", "broken", "call pay", "KeyError: '…'", 2, False, T0, later.at, "p2"
+        "shop", "broken", "call pay", "KeyError: '…'", 2, False, T0, later.at, "p2", later.error
     )
     assert [(each.count, each.status, each.handler, each.at_least) for each in rest] == [
         (1, "retrying", "call pay", True),
@@ -81,11 +81,12 @@ def test_a_bulk_finds_the_messages_of_a_group(error: str, pattern: str) -> None:
     [
         ("call pay", "pay"),
         ("notify pay", "pay"),
-        ("timeout dunning", "timeout"),
+        ("timeout dunning", "timeout dunning"),
+        ("timeout", "timeout"),
         ("init", "init"),
         ("put", None),
     ],
 )
 def test_a_bulk_names_the_handler_of_a_group(handler: str, name: str | None) -> None:
-    """A call by its name, other handlers by their type, and none for a process put as broken."""
+    """A call by its name, other handlers as they are shown, and none for a process put as broken."""
     assert bulk_filter_of(handler) == name

@@ -56,6 +56,19 @@ def serving(function: Any, **options: Any) -> Namespace:
     return namespace
 
 
+@pytest.mark.parametrize("stored", [None, b"null"])
+async def test_a_default_is_of_one_step(run_step: Any, stored: bytes | None) -> None:
+    """What a handler changes in it no other step sees."""
+
+    async def it(process: Process[Any], seen: list[int] = []) -> list[int]:  # noqa: B006 - what users write
+        seen.append(len(seen))
+        return seen
+
+    namespace = serving(it)
+    for _ in range(2):
+        assert (await run_step(namespace, "it", stored)).intent.response == b"[0]"
+
+
 async def test_a_whole_step(run_step: Any) -> None:
     """One call reads its arguments, changes the state, emits an event and answers."""
 

@@ -1,6 +1,7 @@
 """Namespaces are checked when they are written down."""
 
 import functools
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -65,6 +66,29 @@ def test_wrong_parameters(function: Any) -> None:
     """A handler takes the process, and its arguments if any."""
     with pytest.raises(InvalidRequest, match=r"must take \(process\) or \(process, args\), not"):
         Namespace("billing").call(function)
+
+
+def swapped(args: Any, process: Process[int]) -> None: ...
+def swapped_and_plain(args: int, process: Process) -> None: ...
+
+
+@pytest.mark.parametrize("function", [swapped, swapped_and_plain])
+def test_the_process_comes_first(function: Any) -> None:
+    """The error says so: not that it is no type of arguments."""
+    with pytest.raises(InvalidRequest, match=rf"^{function.__name__} must take the process first"):
+        Namespace("billing").call(function)
+
+
+LOCK = threading.Lock()
+
+
+def test_a_default_that_cannot_be_copied() -> None:
+    """It could only be shared by all processes."""
+
+    async def pay(process: Process[Any], args: Any = LOCK) -> None: ...
+
+    with pytest.raises(InvalidRequest, match=r"^pay: the default of args cannot be copied for each step"):
+        Namespace("billing").call(pay)
 
 
 def test_a_timeout_takes_no_arguments() -> None:

@@ -54,9 +54,7 @@ matching AS MATERIALIZED (
         AND (l.corrupted_by IS NULL OR l.corrupted_by <= coalesce(%(until_task)s::bigint, l.corrupted_by))
         AND (%(detail_like)s::text IS NULL OR l.detail LIKE %(detail_like)s::text)
         AND (
-            %(handler)s::text IS NULL
-            OR %(handler)s::text
-            = CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END
+            -- include by_handler
         )
     LIMIT %(most)s::bigint
 )

@@ -39,9 +39,7 @@ matching AS MATERIALIZED (
         AND (l.corrupted_by IS NULL OR l.corrupted_by <= %(until_task)s::bigint)
         AND (%(detail_like)s::text IS NULL OR l.detail LIKE %(detail_like)s::text)
         AND (
-            %(handler)s::text IS NULL
-            OR %(handler)s::text
-            = CASE WHEN t.task_type IN ('call', 'notify') THEN t.name ELSE t.task_type::text END
+            -- include by_handler
         )
     -- They come in the order of `looked`: nothing is sorted, and the limit ends the reading.
     LIMIT %(room)s::bigint
