@@ -83,13 +83,13 @@ def _refuse(revision: str, needed: Sequence[str]) -> None:
 
 
 def _refuse_numbers_given_again(connection: psycopg.Connection[Any], schema: str) -> None:
-    """Raise SchemaMismatch if processes would get numbers that others have: so would tasks then."""
+    """Raise SchemaMismatch if a sequence would give a number again: most likely all would."""
     if _rows(connection, "draws_numbers", schema) != [(True,)]:
         return
-    for last, highest in _rows(connection, "processes_behind", schema):
+    for name, last, highest in _rows(connection, "numbers_behind", schema):
         raise SchemaMismatch(
-            f"the sequence of processes is at {last}, but {highest} is used: rows were copied without "
-            "their sequences, as logical replication does. Stop whatever writes, and run "
+            f"sequence {name} is at {last}, but {highest} is used: rows were copied without their "
+            "sequences, as logical replication does. Stop whatever writes, and run "
             "`progressor migrate --sequences`"
         )
 

@@ -33,12 +33,14 @@ async def copied(dsn: str, storage: Storage, tables: Tables) -> dict[str, int]:
 
 def test_nothing_starts_before_they_are_lifted(dsn: str, copied: dict[str, int]) -> None:
     """The error says what is wrong and what to do; lifted, all is as before the copy."""
-    behind = "the sequence of processes is at 0, but 3 is used: .* `progressor migrate --sequences`$"
+    behind = (
+        "sequence namespaces_namespace_no_seq is at 0, but 1 is used: .* `progressor migrate --sequences`$"
+    )
     with pytest.raises(SchemaMismatch, match=behind):
         migrations.check(dsn)
     assert migrations.upgrade(dsn) == (migrations.head(), migrations.head())
     found = {each.name for each in examine(dsn).invariants if not each.holds}
-    assert found == {"sequences_lead"}
+    assert found == {"sequences_lead", "numbers_were_given"}
     lifted = migrations.lift_sequences(dsn)
     assert lifted == [Lifted(name, 0, copied[name]) for name in sorted(_USED)]
     assert migrations.lift_sequences(dsn) == []
@@ -54,11 +56,28 @@ async def test_numbers_are_new_again(copied: dict[str, int], dsn: str, storage: 
 
 
 async def test_what_is_gone_counts_too(dsn: str, storage: Storage, tables: Tables) -> None:
-    """Numbers of removed processes and of answers that are kept are not given again."""
+    """Nothing starts where the number of a removed process would be given again."""
     await start(storage, "p1", resume())
     await storage.remove(NS, "p1")
     tables.execute("SELECT setval('processes_process_no_seq', 1, FALSE)")
+    with pytest.raises(SchemaMismatch, match="sequence processes_process_no_seq is at 0, but 1 is used"):
+        migrations.check(dsn)
     assert Lifted("processes_process_no_seq", 0, 1) in migrations.lift_sequences(dsn)
+
+
+def test_what_readers_of_the_feed_know_counts_too(dsn: str, tables: Tables) -> None:
+    """Of a process that is gone, its rows in the feed are the last."""
+    tables.execute(
+        "INSERT INTO feed (appended_at, namespace, kinds, process_nos, process_ids, task_ids, "
+        "last_event_ids, event_counts) VALUES (now(), %s, 'r', '{17}', '{p1}', '{4711}', '{0}', '{0}')",
+        NS,
+    )
+    found = {each.name for each in examine(dsn).invariants if not each.holds}
+    assert found == {"numbers_were_given"}
+    assert migrations.lift_sequences(dsn) == [
+        Lifted("processes_process_no_seq", 0, 17),
+        Lifted("tasks_task_id_seq", 0, 4711),
+    ]
 
 
 def test_a_sequence_that_is_ahead_stays(dsn: str, copied: dict[str, int], tables: Tables) -> None:

@@ -196,7 +196,10 @@ DAMAGES: dict[str, Damage] = {
     ),
     "a message of no task": (
         at("target"),
-        ("UPDATE outbox SET task_id = 4711 WHERE process_id = 'target'",),
+        (
+            "SELECT setval('tasks_task_id_seq', 4711)",
+            "UPDATE outbox SET task_id = 4711 WHERE process_id = 'target'",
+        ),
         {"outbox_has_its_step"},
     ),
     "two run": (
@@ -602,7 +605,10 @@ DAMAGES: dict[str, Damage] = {
     ),
     "an event of no process": (
         NO_NAME,
-        ("INSERT INTO events VALUES (4711, 1, 7, now(), '{}', '')",),
+        (
+            "SELECT setval('processes_process_no_seq', 4711)",
+            "INSERT INTO events VALUES (4711, 1, 7, now(), '{}', '')",
+        ),
         {"events_gapless"},
     ),
     "an event of a removed process": (
@@ -630,9 +636,14 @@ DAMAGES: dict[str, Damage] = {
         ),
         {"events_of_a_task"},
     ),
-    "a sequence behind the tasks": (
+    "a sequence behind the messages": (
         NO_NAME,
-        ("SELECT setval('tasks_task_id_seq', (SELECT max(task_id) - 1 FROM tasks))",),
+        ("SELECT setval('outbox_sent_no_seq', 1, FALSE)",),
+        {"numbers_were_given"},
+    ),
+    "a sequence behind the processes": (
+        NO_NAME,
+        ("SELECT setval('processes_process_no_seq', (SELECT max(process_no) - 1 FROM processes))",),
         {"sequences_lead"},
     ),
     "no key": (
@@ -721,7 +732,7 @@ def test_damage(scene: str, tables: Tables, name: str) -> None:
     assert set(found) == expected
     for finding in chain.from_iterable(found[each] for each in expected - GUARDS):
         assert (finding.namespace, finding.process_id) == place
-        of_no_row = expected <= {"feed_dense", "sequences_lead"}
+        of_no_row = expected <= {"feed_dense", "sequences_lead", "numbers_were_given"}
         assert place != NO_NAME or of_no_row or "there is no process " in finding.found
     for namespace in (NS, OTHER):
         if not tables.execute("SELECT name FROM namespaces WHERE name = %s", namespace):

@@ -148,8 +148,8 @@ OTHER_STATEMENTS = {
     # Of namespaces.
     "fed_namespaces",
     "catalog",
-    # The highest number, at the end of an index; and all numbers, once after a copy without sequences.
-    *("draws_numbers", "processes_behind", "lift_sequences"),
+    # The highest numbers, at the ends of indexes; and all numbers, once after a copy without sequences.
+    *("draws_numbers", "numbers_behind", "lift_sequences"),
 }
 BIG = {
     *("processes", "tasks", "events", "schedule", "running", "removed_processes", "kept_answers"),

@@ -13,6 +13,10 @@ _DELETED = (
     "Tasks were deleted that nothing may delete. Restore them from a backup, or treat their answers as "
     "lost; keep what is found here, and report it."
 )
+_COPIED = (
+    "Rows were copied without their sequences, as logical replication does. Stop whatever writes, and run "
+    "`progressor migrate --sequences`."
+)
 _OTHER = (
     "A defect of the engine, damage of the storage, or somebody wrote into the tables by hand. Keep what "
     "is found here and a dump of the rows of the process, and report it."
@@ -25,10 +29,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
             "The tables are not those of this release. Make what is missing as `progressor migrate --sql` "
             "does, and find out who changed it."
         ),
-        "sequences_lead": (
-            "Rows were copied without their sequences, as logical replication does. Stop whatever writes, "
-            "and run `progressor migrate --sequences`."
-        ),
+        "sequences_lead": _COPIED,
+        "numbers_were_given": _COPIED,
         "archived_walks_begin": (
             "What its retention deletes is to be archived first, and no zombie collector has one, or "
             "none runs: set PROGRESSOR_ARCHIVE where they run. Until then everything is kept."
