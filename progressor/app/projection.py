@@ -111,6 +111,12 @@ class Projection:
 
         return add
 
+    def may_want(self, namespace: str) -> bool:
+        """Return whether some function is called for events of a name in this namespace."""
+        return any(
+            each.name is not None and each.takes(namespace, "event", each.name) for each in self.functions
+        )
+
     def clear(self, function: ProjectionFunction) -> ProjectionFunction:
         """Decorate an async function that empties the tables, as `(connection)`.
 

@@ -136,6 +136,24 @@ async def test_it_equals_what_the_events_say(engine: Engine, tables: Tables) -> 
         await eventually(lambda: totals(tables) == {"a": 3, "b": 7}, "what came")
 
 
+async def test_events_that_were_deleted_before(
+    engine: Engine, tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their names are gone, so no function is called for them; a line says how many there were."""
+    client = engine.client
+    await client.start("till", "a")
+    await client.call("till", "a", "add", 8)
+    with projecting(client, summing()):
+        await eventually(lambda: totals(tables) == {"a": 8}, "what was there")
+    for amount in (1, 2, 4):
+        await client.call("till", "a", "add", amount)
+    tables.execute("DELETE FROM events WHERE event_id IN (2, 3)")
+    with projecting(client, summing()):
+        await eventually(lambda: totals(tables) == {"a": 12}, "what is left")
+    (line,) = [each for each in caplog.records if "were deleted before" in each.message]
+    assert (vars(line)["projection"], vars(line)["events"], vars(line)["event_id"]) == ("totals", 2, 2)
+
+
 async def test_an_engine_runs_those_of_its_app(dsn: str, tables: Tables) -> None:
     """And another engine goes on when it ends, each event once."""
     make_table(tables)

@@ -60,6 +60,7 @@ _ODD = {
     "array_nulls": "off",
     "gin_fuzzy_search_limit": "10",
     "quote_all_identifiers": "on",
+    "standard_conforming_strings": "off",
     "DateStyle": "German",
     "IntervalStyle": "iso_8601",
     "TimeZone": "Asia/Kolkata",

@@ -16,8 +16,11 @@ from progressor.client.feed.slices import Checkpoint
 from progressor.client.results import FeedEvent
 from progressor.errors import StorageUnavailable
 from progressor.errors.of_handlers import StepNotSaved, TransactionFailed
+from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.storage import Doubtful, StepTransaction, StepTransactions
+
+log = Logger("progressor.projection")
 
 
 class ProjectionReceiver(Receiver):
@@ -45,6 +48,7 @@ class ProjectionReceiver(Receiver):
         if not events and clearing is None:
             await to.commit(self._node)
             return
+        self._log_missed(events)
         async with self._transaction() as own:
             async with cast("Any", own.scope) as connection, asyncio.timeout(self._seconds):
                 if clearing is not None:
@@ -55,6 +59,22 @@ class ProjectionReceiver(Receiver):
                 await to.commit_in(own)
             except StepNotSaved as error:
                 raise Doubtful from error
+
+    def _log_missed(self, events: Sequence[FeedEvent]) -> None:
+        """Log events that retention deleted before they came here: nothing tells their names any more."""
+        missed = [each for each in events if each.is_deleted and self._projection.may_want(each.namespace)]
+        if missed:
+            first = missed[0]
+            log.warning(
+                "events were deleted before the projection read them",
+                extra={
+                    "projection": self._projection.subscription,
+                    "events": len(missed),
+                    "namespace": first.namespace,
+                    "process_id": first.process_id,
+                    "event_id": first.event_id,
+                },
+            )
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[StepTransaction]:

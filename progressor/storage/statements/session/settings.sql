@@ -16,6 +16,8 @@ SELECT
     END,
     set_config('array_nulls', 'on', %(is_local)s::boolean),
     set_config('gin_fuzzy_search_limit', '0', %(is_local)s::boolean),
+    -- Else a backslash in a text of a statement would be no character of it.
+    set_config('standard_conforming_strings', 'on', %(is_local)s::boolean),
     set_config('quote_all_identifiers', 'off', %(is_local)s::boolean),
     set_config('DateStyle', 'ISO', %(is_local)s::boolean),
     set_config('IntervalStyle', 'postgres', %(is_local)s::boolean),
