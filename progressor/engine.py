@@ -6,7 +6,7 @@ Rule: things are built here and nowhere else, started from the ground up and sto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -287,7 +287,24 @@ class Engine:
             log.warning(
                 "schemas cannot be stored", extra={"namespace": namespace.name, "schemas": left_out}
             )
+        await self._log_differences(namespace.name, options, schemas)
         await self.node.storage.register_namespace(namespace.name, options=options, schemas=schemas)
+
+    async def _log_differences(
+        self, name: str, options: Mapping[str, Any], schemas: Mapping[str, Any]
+    ) -> None:
+        """Log what this engine states otherwise than the workers that serve the namespace now."""
+        storage = self.node.storage
+        before = await storage.namespace(name)
+        if before is None:
+            return
+        stored = {**before.options, **before.schemas}
+        differ = sorted(key for key, said in {**options, **schemas}.items() if stored.get(key) != said)
+        if differ and (others := await storage.live_workers(name, self.options.lease_age)):
+            log.warning(
+                "others serve the namespace in another version, what this worker states counts from now on",
+                extra={"namespace": name, "workers": len(others), "differ": differ},
+            )
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()

@@ -6,13 +6,23 @@ subscription one sends at a time, and another goes on when it ends.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
 from progressor.client.engine_client import EngineClient
+from progressor.errors import ProgressorError
+from progressor.loggers import Logger
+from progressor.outages import Outage, OutageLines, cause_of
 from progressor.sinks.config import ConfiguredSink
 from progressor.sinks.function import FunctionOptions
 from progressor.supervision import Background
+
+log = Logger("progressor.sinks")
+
+_LINES = OutageLines("sink cannot begin, it is tried again", "sink still cannot begin", "sink has begun")
+# Seconds between two tries.
+_PAUSE = 5.0
 
 
 class SinksService:
@@ -27,11 +37,21 @@ class SinksService:
 
     def start(self) -> None:
         for each in self._sinks:
-            self._background.keep("sink", partial(self._forward, each))
+            self._background.keep("sink", partial(self._keep, each))
 
     async def stop(self) -> None:
         """End the service; what was not committed is sent again by the next one."""
         await self._background.stop()
+
+    async def _keep(self, each: ConfiguredSink) -> None:
+        """Forward to a sink; while it cannot begin, for want of a feed say, log why and try again."""
+        outage = Outage(log, _LINES, subscription=each.name)
+        while True:
+            try:
+                return await self._forward(each)
+            except ProgressorError as error:
+                outage.failed(cause_of(error))
+            await asyncio.sleep(_PAUSE)
 
     async def _forward(self, each: ConfiguredSink) -> None:
         forwarded = each.forwarded

@@ -14,6 +14,8 @@ import pytest
 
 from progressor import Engine, FeedEvent, InvalidRequest, Namespace, NonRetryable, Process, RetryPolicy
 from progressor.client.feed import forwarder
+from progressor.loggers import message_of
+from progressor.sinks import service
 from progressor.sinks.config import read_sinks
 from progressor.sinks.kafka import KafkaOptions
 from tests.cli.conftest import Ended, Running, run
@@ -88,6 +90,29 @@ async def test_to_a_file_and_to_a_function(
     await eventually(lambda: ("a", 4) in lines(path), "what came meanwhile")
     assert await asyncio.to_thread(second.end_by, signal.SIGTERM) == 0
     assert lines(path) == [("a", n) for n in (1, 2, 3, 4)]
+
+
+async def test_a_sink_that_cannot_begin(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says why, and it is no defect; it begins once that is mended, and others never waited."""
+    monkeypatch.setattr(service, "_PAUSE", 0.02)
+    path = tmp_path / "events.ndjson"
+    text = f'type = "ndjson"\npath = "{path}"\nstart = "beginning"\n'
+    async with Engine(dsn, [Namespace("till", state=int)]) as engine:
+        sinks = service.SinksService(
+            engine.client, read_sinks(f'[sinks.lines]\n{text}namespaces = ["till"]', {})
+        )
+        sinks.start()
+        await eventually(lambda: caplog.records, "it says so")
+        async with Engine(dsn, [till]) as with_feed:
+            await with_feed.client.start("till", "a")
+            await eventually(lambda: lines(path) == [("a", 1)], "it has begun")
+        await sinks.stop()
+    said = [message_of(each) for each in caplog.records if each.name == "progressor.sinks"]
+    assert said == ["sink cannot begin, it is tried again"]
+    assert "has no feed" in str(vars(caplog.records[0])["cause"])
+    assert "background task failed" not in caplog.text
 
 
 class Picky:
