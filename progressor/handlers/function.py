@@ -113,6 +113,9 @@ class Function:
         """Return the default argument: a copy, for what one step changes in it no other may see."""
         if self._default is _EMPTY:
             return ()
+        if type(self._default) is object:
+            # One that is known by its identity, and has nothing that a step could change.
+            return (self._default,)
         try:
             return (deepcopy(self._default),)
         except Exception as error:

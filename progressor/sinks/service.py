@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from progressor import metrics
 from progressor.client.engine_client import EngineClient
 from progressor.errors import ProgressorError
 from progressor.loggers import Logger
@@ -20,7 +21,9 @@ from progressor.supervision import Background
 
 log = Logger("progressor.sinks")
 
-_LINES = OutageLines("sink cannot begin, it is tried again", "sink still cannot begin", "sink has begun")
+_LINES = OutageLines(
+    "sink does not work, it is tried again", "sink still does not work", "sink works again"
+)
 # Seconds between two tries.
 _PAUSE = 5.0
 
@@ -44,12 +47,13 @@ class SinksService:
         await self._background.stop()
 
     async def _keep(self, each: ConfiguredSink) -> None:
-        """Forward to a sink; while it cannot begin, for want of a feed say, log why and try again."""
+        """Forward to a sink; while it is refused, for want of a feed say, log why, count it, and try."""
         outage = Outage(log, _LINES, subscription=each.name)
         while True:
             try:
                 return await self._forward(each)
             except ProgressorError as error:
+                metrics.BACKGROUND_FAILURES.labels("sink").inc()
                 outage.failed(cause_of(error))
             await asyncio.sleep(_PAUSE)
 

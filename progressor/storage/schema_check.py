@@ -4,7 +4,8 @@ A migration that only adds is marked `additive`. Migrating notes the oldest rele
 tables in the database, as a comment on the version table: so a release that does not know the newest
 migration can read it.
 
-Rule: it only reads, and needs psycopg alone, because every start does it.
+Rule: it only reads, but for a number that it may draw of a sequence that nobody has used yet; and it needs
+psycopg alone, because every start does it.
 """
 
 from __future__ import annotations

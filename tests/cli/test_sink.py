@@ -110,7 +110,7 @@ async def test_a_sink_that_cannot_begin(
             await eventually(lambda: lines(path) == [("a", 1)], "it has begun")
         await sinks.stop()
     said = [message_of(each) for each in caplog.records if each.name == "progressor.sinks"]
-    assert said == ["sink cannot begin, it is tried again"]
+    assert said == ["sink does not work, it is tried again"]
     assert "has no feed" in str(vars(caplog.records[0])["cause"])
     assert "background task failed" not in caplog.text
 

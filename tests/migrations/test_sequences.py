@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from progressor.errors import SchemaMismatch, StorageUnavailable
 from progressor.storage import migrations, table_locks
@@ -41,8 +43,10 @@ def test_nothing_starts_before_they_are_lifted(dsn: str, copied: dict[str, int])
     assert migrations.upgrade(dsn) == (migrations.head(), migrations.head())
     found = {each.name for each in examine(dsn).invariants if not each.holds}
     assert found == {"sequences_lead", "numbers_were_given"}
+    # To see where an unused one is, the check has drawn a number of each.
     lifted = migrations.lift_sequences(dsn)
-    assert lifted == [Lifted(name, 0, copied[name]) for name in sorted(_USED)]
+    behind = ("processes_process_no_seq", "tasks_task_id_seq")
+    assert lifted == [Lifted(name, 1, copied[name]) for name in behind]
     assert migrations.lift_sequences(dsn) == []
     assert migrations.check(dsn) == migrations.head()
     assert examine(dsn).is_clean
@@ -57,12 +61,13 @@ async def test_numbers_are_new_again(copied: dict[str, int], dsn: str, storage: 
 
 async def test_what_is_gone_counts_too(dsn: str, storage: Storage, tables: Tables) -> None:
     """Nothing starts where the number of a removed process would be given again."""
-    await start(storage, "p1", resume())
-    await storage.remove(NS, "p1")
+    for name in ("p1", "p2"):
+        await start(storage, name, resume())
+    await storage.remove(NS, "p2")
     tables.execute("SELECT setval('processes_process_no_seq', 1, FALSE)")
-    with pytest.raises(SchemaMismatch, match="sequence processes_process_no_seq is at 0, but 1 is used"):
+    with pytest.raises(SchemaMismatch, match="sequence processes_process_no_seq is at 0, but 2 is used"):
         migrations.check(dsn)
-    assert Lifted("processes_process_no_seq", 0, 1) in migrations.lift_sequences(dsn)
+    assert Lifted("processes_process_no_seq", 1, 2) in migrations.lift_sequences(dsn)
 
 
 def test_what_readers_of_the_feed_know_counts_too(dsn: str, tables: Tables) -> None:
@@ -86,6 +91,38 @@ def test_a_sequence_that_is_ahead_stays(dsn: str, copied: dict[str, int], tables
     names = {each.sequence for each in migrations.lift_sequences(dsn)}
     assert names == {*_USED} - {"tasks_task_id_seq"}
     assert tables.execute("SELECT last_value FROM tasks_task_id_seq") == [{"last_value": 4711}]
+
+
+def test_a_sequence_that_was_set_ahead_and_not_used(dsn: str, tables: Tables) -> None:
+    """As `ALTER SEQUENCE … RESTART` leaves it: it is ahead, everything starts, and it is not set back."""
+    tables.execute("INSERT INTO namespaces OVERRIDING SYSTEM VALUE VALUES (7, 'billing', FALSE, '{}')")
+    tables.execute("ALTER SEQUENCE namespaces_namespace_no_seq RESTART WITH 4711")
+    assert migrations.check(dsn) == migrations.head()
+    tables.execute("ALTER SEQUENCE namespaces_namespace_no_seq RESTART WITH 4711")
+    assert migrations.lift_sequences(dsn) == []
+    assert tables.execute("SELECT nextval('namespaces_namespace_no_seq') AS next") == [{"next": 4712}]
+
+
+async def test_the_least_rights_are_enough(dsn: str, copied: dict[str, int], tables: Tables) -> None:
+    """Who may draw numbers of processes and tasks alone is refused as well."""
+    role = f"prg_test_{uuid4().hex[:12]}"
+    tables.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")  # type: ignore[arg-type]
+    try:
+        for right in (
+            "USAGE ON SCHEMA progressor",
+            "SELECT ON ALL TABLES IN SCHEMA progressor",
+            "USAGE ON SEQUENCE processes_process_no_seq, tasks_task_id_seq",
+        ):
+            tables.execute(f"GRANT {right} TO {role}")  # type: ignore[arg-type]
+        tables.execute("SELECT setval('namespaces_namespace_no_seq', 17)")
+        with pytest.raises(
+            SchemaMismatch, match="sequence processes_process_no_seq is at 0, but 3 is used"
+        ):
+            migrations.check(make_conninfo(dsn, user=role, password="x"))
+    finally:
+        migrations.lift_sequences(dsn)
+        tables.execute(f"DROP OWNED BY {role} CASCADE")  # type: ignore[arg-type]
+        tables.execute(f"DROP ROLE {role}")  # type: ignore[arg-type]
 
 
 def test_lifted_while_nobody_works(

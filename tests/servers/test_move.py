@@ -89,7 +89,7 @@ async def test_a_move(pair: tuple[Cluster, Cluster]) -> None:
         async with Engine(new.dsn, [Scripted().namespace]):
             pass
     lifted = await shell(END)
-    assert "processes_process_no_seq 0 → 20" in lifted
+    assert "processes_process_no_seq 1 → 20" in lifted
     assert lifted.endswith("all 33 invariants hold\n")
     async with Engine(new.dsn, [Scripted().namespace]) as engine:
         assert await add_to_all(engine.client) == [4] * len(PROCESSES)

@@ -636,9 +636,15 @@ DAMAGES: dict[str, Damage] = {
         ),
         {"events_of_a_task"},
     ),
-    "a sequence behind the messages": (
+    "a sequence behind the events of removed processes": (
         NO_NAME,
-        ("SELECT setval('outbox_sent_no_seq', 1, FALSE)",),
+        (
+            (
+                "INSERT INTO feed (appended_at, namespace, kinds, process_nos, process_ids, task_ids, "
+                "last_event_ids, event_counts) "
+                "VALUES (now(), 'gone', 'r', '{4711}', '{p1}', '{1}', '{0}', '{0}')"
+            ),
+        ),
         {"numbers_were_given"},
     ),
     "a sequence behind the processes": (

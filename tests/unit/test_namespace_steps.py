@@ -69,6 +69,16 @@ async def test_a_default_is_of_one_step(run_step: Any, stored: bytes | None) -> 
         assert (await run_step(namespace, "it", stored)).intent.response == b"[0]"
 
 
+async def test_a_default_that_is_known_by_its_identity(run_step: Any) -> None:
+    """It is no copy."""
+    missing = object()
+
+    async def it(process: Process[Any], given: Any = missing) -> bool:
+        return given is missing
+
+    assert (await run_step(serving(it), "it")).intent.response == b"true"
+
+
 async def test_a_whole_step(run_step: Any) -> None:
     """One call reads its arguments, changes the state, emits an event and answers."""
 

@@ -44,6 +44,8 @@ class Ear:
                 while not self._heard:
                     await self._watch.arrival()
                     self._take_in()
+        # What arrived as the time ended was taken from the socket, which will not tell of it again.
+        self._take_in()
         heard = tuple(self._heard)
         self._heard.clear()
         return heard

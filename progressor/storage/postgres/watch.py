@@ -85,8 +85,8 @@ class SocketWatch:
     def _take_in(self, awaited: asyncio.Future[None]) -> None:
         try:
             self._pgconn.consume_input()
-        except psycopg.OperationalError as lost:
-            awaited.set_exception(lost)
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            awaited.set_exception(error)
         else:
             awaited.set_result(None)
 

@@ -1,4 +1,4 @@
--- Whether this role may draw numbers, and see those that are used.
+-- Whether this role may draw numbers for processes and tasks, and see those that are used.
 SELECT bool_and(
     CASE c.relkind
         WHEN 'S' THEN has_sequence_privilege(c.oid, 'USAGE')
@@ -11,8 +11,6 @@ WHERE c.oid = ANY (
         'progressor.processes', 'progressor.tasks', 'progressor.events', 'progressor.removed_processes',
         'progressor.feed_leftovers', 'progressor.kept_answers', 'progressor.task_marks', 'progressor.namespaces',
         'progressor.groups', 'progressor.bulks', 'progressor.feed', 'progressor.parked',
-        'progressor.processes_process_no_seq', 'progressor.tasks_task_id_seq',
-        'progressor.namespaces_namespace_no_seq', 'progressor.groups_group_no_seq',
-        'progressor.bulks_bulk_id_seq', 'progressor.feed_feed_id_seq', 'progressor.parked_parked_no_seq'
+        'progressor.processes_process_no_seq', 'progressor.tasks_task_id_seq'
     ]::regclass[]
 )

@@ -1,10 +1,10 @@
 -- The highest numbers that are used where no index has them in order, by their sequences. Who reads the feed
 -- knows processes and tasks of the last week by their numbers, whatever else is gone of them.
-SELECT u.sequence, u.highest
+SELECT to_regclass(u.name) AS sequence, u.highest
 FROM (
     VALUES
     (
-        'progressor.tasks_task_id_seq'::regclass,
+        'progressor.tasks_task_id_seq',
         greatest(
             (SELECT max(task_id) FROM progressor.tasks),
             (SELECT max(task_id) FROM progressor.events),
@@ -15,6 +15,5 @@ FROM (
     (
         'progressor.processes_process_no_seq',
         (SELECT max(n.process_no) FROM progressor.feed AS f CROSS JOIN unnest(f.process_nos) AS n (process_no))
-    ),
-    ('progressor.outbox_sent_no_seq', (SELECT max(sent_no) FROM progressor.outbox))
-) AS u (sequence, highest)
+    )
+) AS u (name, highest)

@@ -1,10 +1,10 @@
 -- The highest numbers that are used, by their sequences, as the ends of indexes show them. Tasks have no such
 -- index: those of the newest process, kept answers and the marks of retention stand for all.
-SELECT u.sequence, u.highest
+SELECT to_regclass(u.name) AS sequence, u.highest
 FROM (
     VALUES
     (
-        'progressor.processes_process_no_seq'::regclass,
+        'progressor.processes_process_no_seq',
         greatest(
             (SELECT max(process_no) FROM progressor.processes),
             (SELECT max(process_no) FROM progressor.tasks),
@@ -29,4 +29,4 @@ FROM (
     ('progressor.bulks_bulk_id_seq', (SELECT max(bulk_id) FROM progressor.bulks)),
     ('progressor.feed_feed_id_seq', (SELECT max(feed_id) FROM progressor.feed)),
     ('progressor.parked_parked_no_seq', (SELECT max(parked_no) FROM progressor.parked))
-) AS u (sequence, highest)
+) AS u (name, highest)
