@@ -47,6 +47,12 @@ KEYS = {"k1": bytes(range(32))}
 STEPS = FeedFilter(["s"])
 
 
+@pytest.fixture(autouse=True)
+def numbers(tables: Tables) -> None:
+    """The numbers that the rows of these tests have are given."""
+    tables.execute("SELECT setval('processes_process_no_seq', 99), setval('tasks_task_id_seq', 99)")
+
+
 def append(tables: Tables, name: str = "x", *, many: int = 1, namespace: str = "other") -> None:
     """Append rows of a process, each with one step without events."""
     tables.execute(_APPEND, namespace, name, many)
