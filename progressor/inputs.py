@@ -326,5 +326,4 @@ def check_bulk_filter(detail_like: str | None, handler: str | None) -> None:
                 "detail_like must not end with a backslash that escapes nothing", field="detail_like"
             )
     if handler is not None:
-        # The type of a task, and its name.
-        check_text("handler", handler, limit=MAX_ID_LENGTH + 10)
+        check_text("handler", handler)

@@ -384,7 +384,8 @@ async def late_subscription(world: World) -> None:
         "INSERT INTO feed (position, appended_at, namespace, kinds, process_nos, process_ids, task_ids, "
         "last_event_ids, event_counts) OVERRIDING SYSTEM VALUE "
         "VALUES (1, now() - interval '1 hour', 'a', 's', '{1}', '{a}', '{1}', '{0}', '{0}'); "
-        "UPDATE feed_head SET position = 1",
+        "UPDATE feed_head SET position = 1; "
+        "SELECT setval('processes_process_no_seq', 1), setval('tasks_task_id_seq', 1)",
     )
 
 

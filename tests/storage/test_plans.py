@@ -423,7 +423,7 @@ SELECT
     CASE n %% 1000 WHEN 0 THEN 'r' END
 FROM generate_series(1, %(rows)s) AS n;
 
-SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
+SELECT setval('tasks_task_id_seq', 100 * %(rows)s), setval('processes_process_no_seq', %(rows)s);
 """
 
 _ONE: LiteralString = """
@@ -474,7 +474,7 @@ INSERT INTO parked (
 )
 SELECT 's1', 0, 1, %(namespace)s, 'one', 'e', n, %(now)s, n, 1, 'r' FROM generate_series(1, %(rows)s) AS n;
 
-SELECT setval('tasks_task_id_seq', 100 * %(rows)s);
+SELECT setval('tasks_task_id_seq', 100 * %(rows)s), setval('processes_process_no_seq', %(rows)s);
 """
 
 

@@ -191,6 +191,7 @@ async def test_an_answer_is_found_by_keys(storage: Storage, reads: Reads, tables
         "SELECT n, now(), %s, 'gone' || n FROM generate_series(1000000, 1020000) AS n",
         NS,
     )
+    tables.execute("SELECT setval('processes_process_no_seq', 1020000)")
     for table in ("processes", "tasks", "removed_processes"):
         tables.execute(f"ANALYZE {table}")
     statement = task_statement(NS, "p", 1).compile(

@@ -56,6 +56,7 @@ BESIDE = {
             "INSERT INTO groups (group_no, namespace_no, group_key) OVERRIDING SYSTEM VALUE "
             "SELECT 1, namespace_no, 'acme' FROM namespaces"
         ),
+        "SELECT setval('groups_group_no_seq', 1)",
         "UPDATE processes SET group_no = 1",
         "UPDATE running SET group_no = 1",
     ),
