@@ -118,9 +118,10 @@ class Firing:
         return count
 
     async def wait(self, window: timedelta) -> None:
-        """Wait until all that falls due in this time is done."""
+        """Wait until all is done that falls due in this time, which begins no sooner than the first is due."""
         self._began = self._now()
-        await self._until_done(self._began + window)
+        first = min(self._set.plain.values(), default=self._began)
+        await self._until_done(max(self._began, first) + window)
 
     def check(self) -> Fired:
         """Check what fired and what stands."""
