@@ -118,7 +118,7 @@ class Firing:
         return count
 
     async def wait(self, window: timedelta) -> None:
-        """Wait until all is done that falls due in this time, which begins no sooner than the first is due."""
+        """Wait until all that falls due in this time is done; it begins no sooner than the first is due."""
         self._began = self._now()
         first = min(self._set.plain.values(), default=self._began)
         await self._until_done(max(self._began, first) + window)

@@ -25,6 +25,7 @@ from progressor.loggers import Logger
 from progressor.storage.catalog import Difference, differences, entries
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.first_connection import connect_at_start
+from progressor.storage.postgres.sequences import DRAWS, refuse
 from progressor.storage.statements import STATEMENTS, in_schema
 
 log = Logger("progressor.migrations")
@@ -84,15 +85,9 @@ def _refuse(revision: str, needed: Sequence[str]) -> None:
 
 
 def _refuse_numbers_given_again(connection: psycopg.Connection[Any], schema: str) -> None:
-    """Raise SchemaMismatch if a sequence would give a number again: most likely all would."""
-    if _rows(connection, "draws_numbers", schema) != [(True,)]:
-        return
-    for name, last, highest in _rows(connection, "numbers_behind", schema):
-        raise SchemaMismatch(
-            f"sequence {name} is at {last}, but {highest} is used: rows were copied without their "
-            "sequences, as logical replication does. Stop whatever writes, and run "
-            "`progressor migrate --sequences`"
-        )
+    """Raise SchemaMismatch if a sequence would give a number again, and this role would draw it."""
+    if _rows(connection, "draws_numbers", schema) == DRAWS:
+        refuse(_rows(connection, "numbers_behind", schema))
 
 
 def _rows(connection: psycopg.Connection[Any], statement: str, schema: str) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from progressor.errors import SchemaMismatch
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from tests.acceptance.support import NS, Act, Scripted, until
-from tests.clusters import Cluster, clusters
+from tests.clusters import Address, Cluster, clusters
 from tests.docs.pages import steps
 
 COPY, STATES, LAG, END = [
@@ -26,6 +26,11 @@ COPY, STATES, LAG, END = [
 _TABLES = """
 SELECT count(*) FROM pg_class WHERE relnamespace = 'progressor'::regnamespace AND relkind = 'r'
 """
+_END_SESSIONS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'progressor%'
+AND backend_type = 'client backend'
+"""
+_BEHIND = r"sequence \w+ is at \d+, but \d+ is used.*--sequences"
 PROCESSES = [f"p{number}" for number in range(20)]
 
 
@@ -67,14 +72,14 @@ async def _until(shell: Shell, commands: str, *lines: str) -> None:
 
 
 async def test_a_move(pair: tuple[Cluster, Cluster]) -> None:
-    """Nothing is lost, no number is given twice, and nothing starts before the sequences are lifted."""
+    """Nothing is lost, no number is given twice; nothing starts or goes on before sequences are lifted."""
     old, new = pair
     shell = Shell(old, new)
 
     async def add_to_all(client: Client) -> list[int]:
         return await asyncio.gather(*(client.call(NS, each, "act", Act(add=1)) for each in PROCESSES))
 
-    async with Engine(old.dsn, [Scripted().namespace]) as engine:
+    async with Address(old.port) as address, Engine(address.dsn, [Scripted().namespace]) as engine:
         later = Act(after=3600.0, then=Act(add=100))
         await asyncio.gather(*(engine.client.start(NS, each, later) for each in PROCESSES))
         await add_to_all(engine.client)
@@ -83,16 +88,19 @@ async def test_a_move(pair: tuple[Cluster, Cluster]) -> None:
         ((tables,),) = old.execute(_TABLES)
         await _until(shell, STATES, f"r     |     {tables}")
         await add_to_all(engine.client)
-    await _until(shell, LAG, "0")
-    behind = r"sequence namespaces_namespace_no_seq is at 0, but 1 is used.*--sequences"
-    with pytest.raises(SchemaMismatch, match=behind):
-        async with Engine(new.dsn, [Scripted().namespace]):
-            pass
-    lifted = await shell(END)
-    assert "processes_process_no_seq 1 → 20" in lifted
-    assert lifted.endswith("all 33 invariants hold\n")
-    async with Engine(new.dsn, [Scripted().namespace]) as engine:
+        await _until(shell, LAG, "0")
+        # What should have been stopped is led to the copy.
+        address.leads_to = new.port
+        old.execute(_END_SESSIONS)
+        with pytest.raises(SchemaMismatch, match=_BEHIND):
+            await Engine(new.dsn, [Scripted().namespace]).__aenter__()
+        with pytest.raises(SchemaMismatch, match=_BEHIND):
+            await engine.client.call(NS, PROCESSES[0], "act", Act(add=1))
+        lifted = await shell(END)
+        assert "processes_process_no_seq 1 → 20" in lifted
+        assert lifted.endswith("all 33 invariants hold\n")
         assert await add_to_all(engine.client) == [4] * len(PROCESSES)
+    async with Engine(new.dsn, [Scripted().namespace]) as engine:
         assert await engine.client.start(NS, "new", Act(add=1)) == 1
         for each in PROCESSES:
             await engine.client.fire_timer(NS, each)

@@ -19,6 +19,7 @@ from progressor.config import DEFAULT_SCHEMA
 from progressor.errors import StorageUnavailable
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.pipeline import Session
+from progressor.storage.postgres.sequences import ServersMet
 from progressor.supervision import Background, watched
 
 
@@ -166,7 +167,7 @@ class SessionPool(ConnectionPool[Session]):
 
     With `session_state=False` nothing is left in a session between transactions (no prepared statements,
     settings for each transaction), as a pooler in transaction mode demands. `make` makes a session of a
-    connection.
+    connection. A server whose sequences are behind is refused, unless it hides behind such a pooler.
     """
 
     def __init__(
@@ -180,6 +181,7 @@ class SessionPool(ConnectionPool[Session]):
     ) -> None:
         super().__init__(limit=limit)
         self.dsn = dsn
+        self._servers = ServersMet(schema)
         # Host and port of the newest session: the DSN may name several servers.
         self.reached: tuple[str, int] | None = None
         self._schema = schema
@@ -188,7 +190,11 @@ class SessionPool(ConnectionPool[Session]):
 
     async def _open(self) -> Session:
         connection = await session_setup.connect(
-            self.dsn, "progressor", keeps_state=self._session_state, more={"planner": {"is_local": False}}
+            self.dsn,
+            "progressor",
+            keeps_state=self._session_state,
+            more={"planner": {"is_local": False}},
+            look=self._servers,
         )
         self.role = connection.info.user
         self.reached = (connection.info.host, connection.info.port)

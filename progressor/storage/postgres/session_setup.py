@@ -7,7 +7,7 @@ sessions out, each transaction states them and they end with it: nothing is left
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +23,9 @@ from progressor.storage.statements import STATEMENTS, Params, Transaction
 S = TypeVar("S")
 
 Server = Literal["primary", "any"]
+
+Look = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
+"""A look at the server of a new connection; it raises if nobody may work with that."""
 
 OLDEST_SERVER = 15
 # Longer than any statement, lock or pause takes that is not stuck; a process that freezes between two round
@@ -47,11 +50,11 @@ _SECOND_SESSION = 5.0
 
 
 async def connect(
-    dsn: str, name: str, *, keeps_state: bool, more: Transaction | None = None
+    dsn: str, name: str, *, keeps_state: bool, more: Transaction | None = None, look: Look | None = None
 ) -> psycopg.AsyncConnection[Any]:
     """Return a connection.
 
-    If it keeps state, with the settings of a session and after `more` statements.
+    If it keeps state, with the settings of a session, after `more` statements and a `look` at the server.
     """
     with _descriptors_named():
         connection = await psycopg.AsyncConnection.connect(
@@ -68,6 +71,8 @@ async def connect(
             async with connection.pipeline():
                 for statement, params in statements.items():
                     await connection.execute(STATEMENTS[statement].encode(), params, prepare=False)
+            if look is not None:
+                await look(connection)
     except BaseException:
         # Only this function knows of the connection: unclosed, it would stay open.
         await connection.close()
