@@ -87,4 +87,12 @@ def load(name: str) -> Any:
         found = alone
     command: Any = typer.main.get_command(found)
     command.name, command.rich_help_panel = name, panel
+    flow(command)
     return command
+
+
+def flow(command: Any) -> None:
+    """Have the paragraphs of its help fill the terminal: typer breaks their lines where the source does."""
+    command.help = "\n\n".join(each.replace("\n", " ") for each in command.help.split("\n\n"))
+    for part in getattr(command, "commands", {}).values():
+        flow(part)

@@ -60,6 +60,7 @@ class Commands(TyperGroup):
             raise typer.Exit(report(error, machine=machine, spelling=spelling)) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        commands.flow(self)
         super().format_help(ctx, formatter)
         print_epilog()
 

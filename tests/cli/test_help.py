@@ -39,6 +39,19 @@ def test_every_command_has_a_help(progressor: Command, command: str) -> None:
     assert ("PROGRESSOR_ARCHIVE" if command == "archive" else "--database-url") in shown.out
 
 
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ((), "each working folder; migrate, worker, scanner, zombie-collector and api use it"),
+        (("repair",), "bulk, which runs in the background. It repairs what is broken now and matches,"),
+    ],
+)
+def test_paragraphs_fill_the_terminal(progressor: Command, command: tuple[str, ...], line: str) -> None:
+    """Whatever its width: they are not broken where the source is."""
+    shown = progressor(*command, "--help", COLUMNS="80").out
+    assert line in [each.strip() for each in shown.splitlines()]
+
+
 def test_version() -> None:
     """The release that runs is the one that is installed, under the name of the distribution."""
     shown = run("--version")
