@@ -15,6 +15,7 @@ from progressor.app.app import App
 from progressor.cli import apps
 from progressor.cli.options import (
     ADMITTING,
+    FOR_CODECS,
     RUNNING,
     SERVING,
     Embedded,
@@ -48,16 +49,8 @@ if TYPE_CHECKING:
 _OF_HANDLERS = [name for name in RUNNING if name != "processes"]
 
 
-@with_settings({**ADMITTING, **RUNNING, **SERVING})
+@with_settings({**FOR_CODECS, **ADMITTING, **RUNNING, **SERVING})
 def api(
-    app: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[APP]",
-            show_default=False,
-            help="module:attribute; needed if namespaces have codecs, and for --run-handlers.",
-        ),
-    ] = None,
     *,
     context: typer.Context,
     http_run_handlers: Annotated[  # noqa: ARG001 - a setting
@@ -97,7 +90,7 @@ def api(
     Example: progressor api billing.app --run-handlers --processes 4 --metrics-port 9465
     """
     refuse_to_guess(settings, embedded=embedded)
-    _refuse_half(context, settings, app)
+    _refuse_half(context, settings)
     link, count = Link.inherited(), children_of(settings)
     set_up_logs(settings, link)
     try:
@@ -112,16 +105,16 @@ def api(
             url = serving.url_of(host, listener)
             supervise("api", count, settings, grace=_grace(settings), shared=[listener], url=url)
         return
-    loaded = None if app is None else apps.load(app)
+    loaded = None if settings.app is None else apps.load(settings.app)
     rest = partial(_rest, settings, link)
     manner = Manner[OverEngine]("api", _grace(settings), rest, lambda api: {"url": api.server.url})
     serve(manner, settings, partial(_build, settings, loaded, _Place(host, port, link)), link)
 
 
-def _refuse_half(context: typer.Context, settings: Settings, app: str | None) -> None:
+def _refuse_half(context: typer.Context, settings: Settings) -> None:
     """Demand an APP for --run-handlers, and --run-handlers for the options of handlers."""
     if settings.http_run_handlers:
-        if app is None:
+        if settings.app is None:
             raise typer.BadParameter(
                 "it needs an APP, whose handlers it runs: progressor api module:attribute --run-handlers",
                 param_hint="--run-handlers",

@@ -20,6 +20,7 @@ import typer
 
 from progressor.app.app import App
 from progressor.cli.output import error_line
+from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
 
@@ -29,8 +30,15 @@ OneNamespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Onl
 T = TypeVar("T")
 
 
-def load(app: str) -> App:
+def namespaces_of(settings: Settings) -> tuple[Namespace, ...]:
+    """Return the namespaces of the app that the settings name, for their codecs; none if they name none."""
+    return () if settings.app is None else load(settings.app).namespaces
+
+
+def load(app: str | None) -> App:
     """Load the app or namespaces of `module:attribute`, or of `module`; BadParameter without any."""
+    if app is None:
+        raise _wrong("say which, as module:attribute, or set PROGRESSOR_APP")
     name, colon, attribute = app.partition(":")
     if not name or (colon and not attribute):
         raise _wrong("write it as module:attribute, for example billing.app:namespaces")

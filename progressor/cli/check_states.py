@@ -10,7 +10,7 @@ from rich.text import Text
 
 from progressor.cli.apps import OneNamespace, chosen, load
 from progressor.cli.failures import examining
-from progressor.cli.options import ASKING, AppName, AsJson, with_settings
+from progressor.cli.options import ASKING, OF_APP, AsJson, with_settings
 from progressor.cli.output import print_json, stderr, stdout
 from progressor.cli.question import ask
 from progressor.client.client import Client
@@ -22,9 +22,8 @@ _UNREADABLE = 1
 _INDENT = "  "
 
 
-@with_settings(ASKING)
+@with_settings({**OF_APP, **ASKING})
 def check_states(
-    app: AppName,
     *,
     namespace: OneNamespace = None,
     sample: Annotated[int, typer.Option(min=1, help="The most states to read of each namespace.")] = 1000,
@@ -38,7 +37,7 @@ def check_states(
 
     Exit status 0 if all can be read, 1 if one cannot, 75 without a database, 2 if none could be looked at.
     """
-    namespaces = chosen(load(app).namespaces, namespace)
+    namespaces = chosen(load(settings.app).namespaces, namespace)
 
     async def look(client: Client) -> list[StateSample]:
         found = []

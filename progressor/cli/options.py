@@ -29,12 +29,21 @@ def _remember(context: typer.Context, value: bool) -> bool:
 
 
 AppName = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="APP",
         show_default=False,
         help="module:attribute, an App, a Namespace or a list of these; or a module, for its App or all "
-        "of its namespaces.",
+        "of its namespaces. Default: PROGRESSOR_APP.",
+    ),
+]
+AppForCodecs = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[APP]",
+        show_default=False,
+        help="module:attribute; needed if namespaces have codecs, and by api for --run-handlers. Default: "
+        "PROGRESSOR_APP.",
     ),
 ]
 NamespaceName = Annotated[str, typer.Argument(metavar="NAMESPACE", show_default=False)]
@@ -207,6 +216,10 @@ MetricsHost = Annotated[
 ]
 
 
+OF_APP: Mapping[str, Any] = {"app": AppName}
+"""The argument of commands that need an app: `apps.load` returns it."""
+FOR_CODECS: Mapping[str, Any] = {"app": AppForCodecs}
+"""The argument of commands that need an app for its codecs alone: see `apps.namespaces_of`."""
 ASKING: Mapping[str, Any] = {
     "database_url": DatabaseUrl,
     "database_schema": DatabaseSchema,

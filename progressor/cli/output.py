@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from progressor.codecs.envelope import is_sealed
 from progressor.texts import shown, to_json, visible
 
 _WIDTH_OF_FILES = 140
@@ -52,6 +53,12 @@ def note(text: str) -> None:
     stderr().print(Text(visible(text), style="dim"), soft_wrap=True)
 
 
+def note_sealed(*values: Any) -> None:
+    """Say which setting decrypts values, if one of these is encrypted."""
+    if any(isinstance(each, bytes) and is_sealed(each) for each in values):
+        note("encrypted values stand here as they are stored: PROGRESSOR_APP names the app with their keys")
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON on one line, for machines."""
     stdout().print(Text(to_json(value)), soft_wrap=True)
@@ -75,6 +82,7 @@ def print_answer(answer: Any, done: str, *, machine: bool) -> None:
         stdout().print(visible(done), soft_wrap=True)
     elif isinstance(answer, bytes):
         print_bytes(answer)
+        note_sealed(answer)
     elif machine or not stdout().is_terminal:
         print_json(answer)
     else:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from progressor.acts import Way, acting
+from progressor.cli.apps import namespaces_of
 from progressor.cli.output import note, stderr
 from progressor.client.client import Client
 from progressor.deployment import logs
@@ -23,9 +24,10 @@ T = TypeVar("T")
 def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
     """Ask this of a client of the existing database, and return its answer."""
     log_warnings(settings)
+    namespaces = namespaces_of(settings)
 
     async def run(dsn: str) -> T:
-        async with Client(dsn, **settings.connection_options()) as client:
+        async with Client(dsn, namespaces, **settings.connection_options()) as client:
             return await question(client)
 
     with as_operator(settings), existing_database(settings) as found:

@@ -12,7 +12,7 @@ import typer
 from progressor.cli import views
 from progressor.cli.failures import REFUSED
 from progressor.cli.options import ASKING, AsJson, NamespaceName, ProcessId, Timeout, with_settings
-from progressor.cli.output import note, print_json, stdout, warning
+from progressor.cli.output import note, note_sealed, print_json, stdout, warning
 from progressor.cli.question import ask
 from progressor.cli.statuses import status_option
 from progressor.cli.values import read_duration, read_filter, read_moment
@@ -20,7 +20,7 @@ from progressor.client.client import Client
 from progressor.deployment.settings import Settings
 from progressor.errors import ArchiveDamaged, ArchiveUnavailable, ProgressorError
 from progressor.handlers.process import Process
-from progressor.http.wire.models import plain, process_document
+from progressor.http.wire.models import plain, process_document, state_of
 from progressor.inputs import HistoryRange
 from progressor.monitoring import Mailbox
 
@@ -69,6 +69,7 @@ def get(
     else:
         events = process.history[::-1] if newest else process.history
         stdout().print(views.process_view(process, mailbox, events))
+        note_sealed(state_of(process), *(each.payload for each in events))
     _warn(process, failure)
 
 
@@ -127,6 +128,7 @@ def history(
             print_json(plain(event))
     elif process.history:
         stdout().print(views.history_view(process.history))
+        note_sealed(*(each.payload for each in process.history))
     _warn(process, failure)
     first = process.history[0].event_id if process.history else process.first_event_id
     if not offset and first > 1:
@@ -155,6 +157,7 @@ def trace(
         print_json([plain(entry) for entry in entries])
     else:
         stdout().print(views.trace_view(entries))
+        note_sealed(*(value for entry in entries for value in (entry.args, entry.response)))
 
 
 @with_settings(ASKING)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from progressor.acts import AuditVerb
 from progressor.cli.apps import OneNamespace, chosen, load
-from progressor.cli.options import ACTING, AppName, AsJson, with_settings
+from progressor.cli.options import ACTING, OF_APP, AsJson, with_settings
 from progressor.cli.output import print_json, stderr, stdout
 from progressor.cli.question import log_warnings, run_here
 from progressor.config import ConnectionOptions
@@ -23,9 +23,8 @@ from progressor.texts import number_of
 _LEFT = 1
 
 
-@with_settings(ACTING)
+@with_settings({**OF_APP, **ACTING})
 def reencode(
-    app: AppName,
     *,
     namespace: OneNamespace = None,
     rate: Annotated[
@@ -43,7 +42,7 @@ def reencode(
 
     Exit status 0 if all is of the active key, 1 if values are left: run it again, or see the log.
     """
-    namespaces = load(app).namespaces
+    namespaces = load(settings.app).namespaces
     names = [each.name for each in chosen(namespaces, namespace)]
     log_warnings(settings)
 

@@ -12,9 +12,9 @@ import typer
 from progressor.app.app import App
 from progressor.cli import apps
 from progressor.cli.options import (
+    OF_APP,
     RUNNING,
     SERVING,
-    AppName,
     Embedded,
     refuse_to_guess,
     with_settings,
@@ -51,9 +51,8 @@ log = Logger("progressor.cli")
 _HOST, _PORT = "127.0.0.1", 8090
 
 
-@with_settings(SERVING)
+@with_settings({**OF_APP, **SERVING})
 def dev(
-    app: AppName,
     *,
     port: Annotated[
         int | None,
@@ -74,7 +73,7 @@ def dev(
     """
     if settings.metrics_port is None:
         settings = settings.model_copy(update={"metrics_port": 0})
-    loaded = _load(app, settings)
+    loaded = _load(settings)
 
     def build(found: Database, _runner: Runner) -> AbstractAsyncContextManager[OverEngine | Engine]:
         migrate(found, settings)
@@ -117,13 +116,8 @@ def _console_of(running: OverEngine | Engine) -> Mapping[str, object]:
     return {"console": running.server.url} if isinstance(running, OverEngine) else {}
 
 
-@with_settings({**RUNNING, **SERVING})
-def worker(
-    app: AppName,
-    *,
-    embedded: Embedded = False,
-    settings: Settings,
-) -> None:
+@with_settings({**OF_APP, **RUNNING, **SERVING})
+def worker(*, embedded: Embedded = False, settings: Settings) -> None:
     """Run the handlers of APP, with a scanner and a zombie collector unless they are turned off.
 
     Example: progressor worker billing.app --processes 4 --max-age 12:00:00 --metrics-port 9464
@@ -134,7 +128,7 @@ def worker(
         set_up_logs(settings)
         supervise("worker", count, settings, grace=settings.stop_grace)
         return
-    loaded = _load(app, settings, link)
+    loaded = _load(settings, link)
     manner = Manner[Engine]("worker", settings.stop_grace, steps_left(settings, link))
     serve(manner, settings, partial(engine_of, loaded, settings, link), link)
 
@@ -155,7 +149,7 @@ def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
     serve_apart("zombie-collector", settings, zombie_collector_apart)
 
 
-def _load(app: str, settings: Settings, link: Link | None = None) -> App:
+def _load(settings: Settings, link: Link | None = None) -> App:
     # First the logs: the user's module may log while it is imported.
     set_up_logs(settings, link)
-    return apps.load(app)
+    return apps.load(settings.app)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from progressor.cli import apps
-from progressor.cli.options import SERVING, Embedded, refuse_to_guess, with_settings
+from progressor.cli.options import FOR_CODECS, SERVING, Embedded, refuse_to_guess, with_settings
 from progressor.cli.service import serve_apart, set_up_logs
 from progressor.client.engine_client import EngineClient
 from progressor.config import EngineOptions
@@ -22,14 +22,8 @@ from progressor.sinks.service import SinksService
 from progressor.worker.pools import Pools
 
 
-@with_settings(SERVING)
+@with_settings({**FOR_CODECS, **SERVING})
 def sink(
-    app: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[APP]", show_default=False, help="module:name, for the codecs of its namespaces."
-        ),
-    ] = None,
     *,
     config: Annotated[
         Path,
@@ -59,7 +53,7 @@ def sink(
         typer.echo(f"{config} has these sinks: {', '.join(each.name for each in sinks)}")
         return
     refuse_to_guess(settings, embedded=embedded)
-    namespaces = () if app is None else apps.load(app).namespaces
+    namespaces = apps.namespaces_of(settings)
 
     def make(node: Node, _options: EngineOptions) -> Apart:
         return Apart(SinksService(EngineClient(node, namespaces, Pools()), sinks))

@@ -10,6 +10,7 @@ import typer
 from progressor.cli import apps
 from progressor.cli.options import (
     ADMITTING,
+    FOR_CODECS,
     SERVING,
     Embedded,
     refuse_to_guess,
@@ -25,14 +26,8 @@ if TYPE_CHECKING:
     from progressor.http.server.serve import ApiServer
 
 
-@with_settings({**ADMITTING, **SERVING})
+@with_settings({**FOR_CODECS, **ADMITTING, **SERVING})
 def web(
-    app: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[APP]", show_default=False, help="module:attribute; needed if namespaces have codecs."
-        ),
-    ] = None,
     *,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8090,
@@ -56,7 +51,7 @@ def web(
         from progressor.web.app import make_console  # noqa: PLC0415 - likewise
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
-    namespaces = [] if app is None else apps.load(app).namespaces
+    namespaces = apps.namespaces_of(settings)
     # A wrong setting is refused before anything is begun.
     api_access.access_options(settings)
 

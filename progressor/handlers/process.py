@@ -110,8 +110,8 @@ class Process(Generic[StateT]):
         return f"<Process {named(of.namespace, of.process_id)} {of.status} events={of.last_event_id}>"
 
     def read_as(self, shape: StateShape) -> Process[Any]:
-        """Return the same process with a state of this shape."""
-        return Process(self.snapshot, wire=self._wire, shape=shape)
+        """Return the same process with a state of this shape; one of a raw handler stays as it is."""
+        return self if self._shape is None else Process(self.snapshot, wire=self._wire, shape=shape)
 
     @property
     def namespace(self) -> str:

@@ -19,6 +19,7 @@ from progressor.calendars import Rule, json_of
 from progressor.client.failure_groups import FailureGroup
 from progressor.client.results import FeedEvent, ProcessChange, Published, Removal, TraceEntry
 from progressor.handlers.process import Process
+from progressor.handlers.state.shape import ANY
 from progressor.http.wire.members import IN_BASE64, members_for
 from progressor.model import Event, ProcessStatus, Timer
 from progressor.monitoring import (
@@ -305,8 +306,8 @@ def process_document(
 
 
 def state_of(process: Process[Any]) -> Any:
-    """Return the state, or its bytes if it is no JSON or not of its type."""
+    """Return the state as JSON has it, whatever its type; its bytes if it is none, or of a raw handler."""
     try:
-        return process.state
+        return process.read_as(ANY).state
     except ValueError:
         return process.aux_state
