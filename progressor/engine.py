@@ -237,7 +237,7 @@ class Engine:
 
     @property
     def performed(self) -> int:
-        """The number of handlers that have run since the engine was entered."""
+        """The number of steps that were saved since the engine was entered."""
         return sum(worker.performed for worker in self._parts.workers)
 
     async def __aenter__(self) -> Self:

@@ -19,8 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from progressor.inputs import is_moment, seconds_or_text
 
 _PAIR = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
-_SPAN = re.compile(r"(\d{1,6})([wdhm])")
-_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
+_SPAN = re.compile(r"(\d{1,6})([wdhms])")
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 def read_json(text: str | None, hint: str) -> Any:

@@ -60,7 +60,7 @@ from progressor.storage.schema_check import (
     translated,
 )
 from progressor.storage.statements import STATEMENTS, in_schema
-from progressor.storage.table_locks import TablesHeld, end_with_client, holders, is_held, lock_tables
+from progressor.storage.table_locks import HoldersSeen, TablesHeld, end_with_client, is_held, lock_tables
 from progressor.texts import number_of
 
 __all__ = [
@@ -240,11 +240,11 @@ def _lift(connection: Connection, schema: str) -> list[Lifted]:
 
 def _when_free(dsn: str, work: Callable[[Connection, str], T], schema: str, patience: timedelta) -> T:
     """Do this work in a transaction, again and again until nobody else holds the tables."""
-    until, pause = time.monotonic() + patience.total_seconds(), _FIRST_PAUSE
+    until, pause, seen = time.monotonic() + patience.total_seconds(), _FIRST_PAUSE, HoldersSeen()
     while True:
         try:
             with _connected(dsn, needs=sqlstates.TO_MIGRATE) as connection:
-                return _unless_held(connection, work, schema)
+                return _unless_held(connection, work, schema, seen)
         except TablesHeld as held:
             if time.monotonic() + pause > until:
                 raise StorageUnavailable(
@@ -259,7 +259,9 @@ def _when_free(dsn: str, work: Callable[[Connection, str], T], schema: str, pati
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _unless_held(connection: Connection, work: Callable[[Connection, str], T], schema: str) -> T:
+def _unless_held(
+    connection: Connection, work: Callable[[Connection, str], T], schema: str, seen: HoldersSeen
+) -> T:
     """Do this work in a transaction; TablesHeld, which names the holders, if others have the tables."""
     try:
         with connection.begin():
@@ -268,7 +270,7 @@ def _unless_held(connection: Connection, work: Callable[[Connection, str], T], s
         if not is_held(_cause(error)):
             raise
     with connection.begin():
-        raise TablesHeld(holders(_driver(connection), schema))
+        raise TablesHeld(seen.longest(_driver(connection), schema))
 
 
 def _migrate(

@@ -7,6 +7,7 @@ migration: so it gives up soon, holds nothing during a pause, and tries again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -20,7 +21,7 @@ import progressor.storage.schema  # noqa: F401 - the tables of the metadata
 from progressor.storage.columns import metadata
 from progressor.storage.statements import STATEMENTS
 
-# How long a try waits for the tables.
+# How long a try waits for all the tables together.
 _LOCK_TIMEOUT = "3s"
 # How often the server looks whether the client is still there, even while it waits for a lock.
 _LOOKS = "2s"
@@ -37,7 +38,8 @@ _HOLDERS = """
 SELECT
     a.pid, a.usename AS role, a.application_name AS application, a.backend_type AS kind,
     max(now() - coalesce(a.xact_start, p.prepared)) AS since,
-    array_agg(DISTINCT c.relname::text ORDER BY c.relname::text) AS tables, p.gid AS prepared
+    array_agg(DISTINCT c.relname::text ORDER BY c.relname::text) AS tables, p.gid AS prepared,
+    l.virtualtransaction AS transaction
 FROM pg_locks AS l
 JOIN pg_class AS c ON c.oid = l.relation AND c.relkind = 'r'
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -46,10 +48,15 @@ LEFT JOIN pg_prepared_xacts AS p ON l.pid IS NULL AND l.virtualtransaction = '-1
 WHERE
     n.nspname = %(schema)s AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
     AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-GROUP BY a.pid, a.usename, a.application_name, a.backend_type, p.gid
-ORDER BY since DESC NULLS LAST
-LIMIT %(most)s
+GROUP BY a.pid, a.usename, a.application_name, a.backend_type, p.gid, l.virtualtransaction
 """
+
+
+_HELD = (
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+)
 
 
 class Holder(NamedTuple):
@@ -62,6 +69,7 @@ class Holder(NamedTuple):
     since: timedelta | None
     tables: Sequence[str]
     prepared: str | None
+    transaction: str
 
     def __str__(self) -> str:
         who = f"the prepared transaction {self.prepared}" if self.pid is None else f"pid {self.pid}"
@@ -79,9 +87,34 @@ class TablesHeld(Exception):
         super().__init__("; ".join(map(str, holders)) or "nobody any more")
 
 
+class HoldersSeen:
+    """The holders of the tables, over the tries of one migration.
+
+    PostgreSQL tells only members of pg_read_all_stats since when a transaction of another role is open. For
+    all others it counts from the try that met it first.
+    """
+
+    def __init__(self) -> None:
+        self._first_seen: dict[str, float] = {}
+
+    def longest(self, connection: psycopg.Connection[Any], schema: str) -> list[Holder]:
+        """Return those whose transactions have held tables of the engine for longest, a few of them."""
+        with connection.cursor(row_factory=class_row(Holder)) as cursor:
+            found = cursor.execute(_HOLDERS, {"schema": schema}).fetchall()
+        seen, now = self._first_seen, time.monotonic()
+        self._first_seen = {each.transaction: seen.get(each.transaction, now) for each in found}
+        lasting = [
+            each._replace(since=timedelta(seconds=now - seen[each.transaction]))
+            if each.since is None and each.transaction in seen
+            else each
+            for each in found
+        ]
+        return sorted(lasting, key=lambda each: each.since or timedelta(), reverse=True)[:_MOST_NAMED]
+
+
 def is_held(error: psycopg.Error) -> bool:
     """Return whether a migration failed because of the locks of others: it was not their turn to wait."""
-    return isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected)
+    return isinstance(error, _HELD)
 
 
 def end_with_client(connection: psycopg.Connection[Any]) -> None:
@@ -93,7 +126,7 @@ def end_with_client(connection: psycopg.Connection[Any]) -> None:
 
 
 def lock_tables(connection: psycopg.Connection[Any], schema: str) -> None:
-    """Lock all tables of the engine for this transaction; LockNotAvailable if others hold one for long."""
+    """Lock all tables of the engine for this transaction; QueryCanceled if others hold one for long."""
     known = [
         *_FIRST,
         *sorted({each.name for each in metadata.tables.values()} - {*_FIRST}),
@@ -101,13 +134,10 @@ def lock_tables(connection: psycopg.Connection[Any], schema: str) -> None:
     ]
     rows = connection.execute(_EXISTING, {"schema": schema, "tables": known})
     existing = {name for (name,) in rows}
-    connection.execute("SELECT set_config('lock_timeout', %s, TRUE)", [_LOCK_TIMEOUT])
     if existing:
         tables = sql.SQL(", ").join(sql.Identifier(schema, name) for name in known if name in existing)
+        # A time-out of locks is one for each table, and this is for all.
+        connection.execute("SELECT set_config('statement_timeout', %s, TRUE)", [_LOCK_TIMEOUT])
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(tables))
-
-
-def holders(connection: psycopg.Connection[Any], schema: str) -> list[Holder]:
-    """Return the sessions whose transactions have held tables of the engine for longest, a few of them."""
-    with connection.cursor(row_factory=class_row(Holder)) as cursor:
-        return cursor.execute(_HOLDERS, {"schema": schema, "most": _MOST_NAMED}).fetchall()
+        connection.execute("SELECT set_config('statement_timeout', '0', TRUE)")
+    connection.execute("SELECT set_config('lock_timeout', %s, TRUE)", [_LOCK_TIMEOUT])

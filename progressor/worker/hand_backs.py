@@ -37,7 +37,10 @@ async def hand_back(task: Task, error: BaseException, storage: Storage, *, lent:
         log.warning("transaction of a step lost, it runs again", extra=fields_of(task) | lost)
         await storage.hand_back_unsaved(task, pause, f"to run again: {error}")
         return pause
-    _log_not_run(task.namespace, error)
+    if isinstance(error, StepNotSaved):
+        storage.outage.failed(str(error), operation="step with its own SQL", namespace=task.namespace)
+    else:
+        _log_not_run(task.namespace, error)
     await storage.hand_back([task])
     if isinstance(error, LeftToOthers) and error.wake is not None:
         error.wake()
@@ -61,8 +64,6 @@ def _log_not_run(namespace: str, error: BaseException) -> None:
     match error:
         case NoThread():
             log.error("no thread for a sync handler, handed back", exc_info=error, extra=about)
-        case StepNotSaved():
-            log.warning("no connection for a step, handed back", extra={**about, "cause": str(error)})
         case LeftToOthers():
             log.info("request left to a worker that serves it", extra={**about, "function": error.function})
         case NoConnection():

@@ -130,7 +130,7 @@ class Worker:
         self._fed = fed
         self._options = options
         self.performed = 0
-        """Handlers that were run so far."""
+        """Steps that were saved so far."""
         self._outage = Outage(log, _LINES, namespace=namespace.name)
 
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
@@ -186,7 +186,6 @@ class Worker:
         span = None if used is None else used.step(task, handler_of(task))
         with RunningStep(self._lending, task, span) as running:
             began = time.monotonic()
-            self.performed += 1
             if own is None:
                 asked = await perform(self._handler, process, task, self.deadlines)
             else:
@@ -363,6 +362,7 @@ class Worker:
         return step._replace(decision=decision)
 
     def _note(self, task: Task, decision: Decision) -> None:
+        self.performed += 1
         match decision.disposition:
             case Disposition.RETRY:
                 metrics.RETRIES.labels(task.namespace).inc()

@@ -85,12 +85,13 @@ async def test_values_are_written_and_read_with_the_keys_of_the_app(command: Com
     assert (await command("call", *name, "add", '"milk"')).out == '{"words": ["tea", "milk"]}\n'
     assert (await command("call", *name, "add", '"bad"')).status == 1
     assert '"words": ["tea"]' in (await command("repair", *name, '"tea"', "--dry-run", "--json")).out
+    assert '-    "milk"' in (await command("repair", *name, '"tea"', "--dry-run")).out
     assert (await command("repair", *name, '"rum"')).out == "1\n"
     shown = (await command("get", *name, "--json")).json
     assert (shown["state"], shown["history"][0]["payload"]) == ({"words": ["rum"]}, {"word": "tea"})
-    # The dry run is a task too.
+    # Dry runs are tasks too.
     args = [entry["args"] for entry in (await command("trace", *name, "--json")).json]
-    assert args == ["tea", "milk", "bad", "tea", "rum"]
+    assert args == ["tea", "milk", "bad", "tea", "tea", "rum"]
     assert (await command("put", "office.note", "2", '{"words": []}')).status == 0
     assert (await command("call", "office.note", "2", "add", '"salt"')).out == '{"words": ["salt"]}\n'
     with psycopg.connect(dsn) as connection:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from uuid import uuid4
 
 import psycopg
@@ -92,14 +95,30 @@ def _queries() -> list[Block]:
     return [block for page in pages() for block in blocks(page, "sql") if not block.note]
 
 
+@asynccontextmanager
+async def _somebody_waits(dsn: str) -> AsyncIterator[None]:
+    """One session has a lock, and another one waits for it."""
+    lock = "SELECT pg_advisory_lock(1)"
+    connect = partial(psycopg.AsyncConnection.connect, dsn, autocommit=True)
+    async with await connect() as holder, await connect() as waiter:
+        await holder.execute(lock)
+        waiting = asyncio.create_task(waiter.execute(lock))
+        blocked = "SELECT cardinality(pg_blocking_pids(%s))"
+        while await (await holder.execute(blocked, [waiter.info.backend_pid])).fetchone() == (0,):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        yield
+        await holder.close()
+        await waiting
+
+
 async def test_the_queries_of_the_pages_find_something(busy: str) -> None:
     """Each finds at least one row in a database in which all kinds of things have happened."""
     queries = _queries()
     assert queries
-    with psycopg.connect(busy) as connection:
+    async with _somebody_waits(busy), await psycopg.AsyncConnection.connect(busy) as connection:
         for block in queries:
             place = f"{name_of(block.page)}:{block.line}"
-            assert connection.execute(block.code.encode()).rowcount > 0, place
+            assert (await connection.execute(block.code.encode())).rowcount > 0, place
 
 
 def _sections() -> dict[str, set[str]]:

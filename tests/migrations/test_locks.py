@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -20,10 +22,12 @@ from psycopg.conninfo import make_conninfo
 from progressor.errors import StorageUnavailable
 from progressor.loggers import message_of
 from progressor.storage import migrations, table_locks
+from progressor.storage.table_locks import HoldersSeen
 
 Connection = psycopg.Connection[Any]
 
 _HERE = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+WAITING = f"SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' AND {_HERE}"
 AGAIN = "tables are held by others, migrating again after a pause"
 
 
@@ -92,6 +96,50 @@ def test_it_tries_again_until_the_tables_are_free(
 
 
 @pytest.mark.usefixtures("soon")
+def test_the_time_of_a_try_is_that_of_all_tables(
+    empty_dsn: str, other: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not of each: whoever has the next one, as the last is given back, makes it no longer."""
+    migrations.upgrade(empty_dsn, "0021")
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(psycopg.connect(empty_dsn)) for _ in range(3)]
+        for session, table in zip(sessions, ("processes", "running", "schedule"), strict=True):
+            session.execute(f"SELECT FROM progressor.{table}".encode())
+        migrating = Migrating(empty_dsn, caplog)
+        _until(other, WAITING)
+        for session in sessions:
+            # Shorter than a try; all together are longer.
+            time.sleep(0.15)
+            session.rollback()
+        migrating.until(AGAIN)
+    assert migrating.ended() == ("0021", migrations.head())
+
+
+def test_who_holds_them_longest_is_named_first(empty_dsn: str, other: Connection) -> None:
+    """Also to a role that PostgreSQL does not tell since when transactions of others are open."""
+    migrations.upgrade(empty_dsn)
+    role = f"owner_{uuid4().hex}"
+    other.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
+    try:
+        with ExitStack() as stack:
+            *later, first = (stack.enter_context(psycopg.connect(empty_dsn)) for _ in range(8))
+            owner = stack.enter_context(psycopg.connect(make_conninfo(empty_dsn, user=role, password="x")))
+            seen = HoldersSeen()
+            first.execute("SELECT FROM progressor.tasks")
+            assert [(each.pid, each.since) for each in seen.longest(owner, "progressor")] == [
+                (first.info.backend_pid, None)
+            ]
+            for each in later:
+                each.execute("SELECT FROM progressor.processes")
+            longest, *others = seen.longest(owner, "progressor")
+            assert longest.pid == first.info.backend_pid
+            assert longest.since is not None
+            assert [each.since for each in others] == [None] * 4
+    finally:
+        other.execute(f"DROP ROLE {role}".encode())
+
+
+@pytest.mark.usefixtures("soon")
 def test_it_gives_up_in_the_end(empty_dsn: str, other: Connection) -> None:
     """And names the holders; nothing was changed, and no lock is left."""
     migrations.upgrade(empty_dsn, "0021")
@@ -120,10 +168,7 @@ def test_who_holds_a_process_and_wants_its_other_rows_gets_them(
         other.execute("SELECT FROM progressor.processes FOR UPDATE")
         migrating = Migrating(empty_dsn, caplog)
         with psycopg.connect(empty_dsn, autocommit=True) as third:
-            _until(
-                third,
-                f"SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' AND {_HERE}",
-            )
+            _until(third, WAITING)
         for name in ("running", "schedule", "tasks", "events"):
             other.execute(f"SELECT FROM progressor.{name} FOR UPDATE".encode())
     assert migrating.ended() == (before, migrations.head())

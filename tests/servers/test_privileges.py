@@ -23,7 +23,8 @@ from progressor import (
     Retention,
     StorageUnavailable,
 )
-from progressor.storage import migrations
+from progressor.loggers import message_of
+from progressor.storage import longest_outage, migrations
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pool import SessionPool
@@ -195,6 +196,26 @@ async def test_requests_without_privileges(app: Role) -> None:
         assert not (await client.health()).ok
         app.execute(_GRANTS)
         assert await client.call(BANK, "p", "act", Act(add=1)) == 1
+
+
+async def test_what_nobody_can_save_is_an_outage(app: Role, caplog: pytest.LogCaptureFixture) -> None:
+    """Said in one line of a process that only asks, however many callers are told; and in its health."""
+    async with Engine(app.dsn, [Scripted().namespace]) as engine:
+        await engine.client.start(BANK, "p", Act())
+    async with Client(app.dsn) as client:
+        app.execute("REVOKE USAGE ON ALL SEQUENCES IN SCHEMA progressor FROM {role}")
+        caplog.set_level(logging.INFO, logger="progressor.storage")
+        for _ in range(5):
+            with pytest.raises(StorageUnavailable, match="permission denied for sequence"):
+                await client.notify(BANK, "p", "act", Act())
+        (line,) = [vars(each) for each in caplog.records if each.levelno == logging.WARNING]
+        assert message_of(caplog.records[0]) == "PostgreSQL not available"
+        assert f"grant the role {app.name}" in line["cause"]
+        outage = longest_outage()
+        assert outage is not None
+        assert outage.cause == line["cause"]
+        app.execute(_GRANTS)
+        await client.notify(BANK, "p", "act", Act())
 
 
 async def test_the_rights_of_an_application_are_enough_for_retention(app: Role) -> None:

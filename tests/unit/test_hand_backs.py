@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from progressor.errors.of_handlers import StepNotSaved
+from progressor.loggers import message_of
 from progressor.model import Task, TaskType
+from progressor.storage.postgres.server_identity import Reach
 from progressor.worker import hand_backs
 
 SECOND = timedelta(seconds=1)
@@ -21,6 +23,7 @@ class Schedule:
     def __init__(self) -> None:
         self.pauses: list[timedelta] = []
         self.at_once: list[Task] = []
+        self.outage = Reach()
 
     async def hand_back_unsaved(self, task: Task, pause: timedelta, reason: str) -> None:
         assert reason == "to run again: it was lost"
@@ -65,11 +68,15 @@ async def test_each_loss_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-async def test_what_did_not_begin_has_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its slot rests instead: any other task would find no connection either."""
+async def test_what_did_not_begin_has_no_pause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its slot rests instead: any other task would find no connection either, and all are one outage."""
     monkeypatch.setattr(hand_backs, "_PAUSE", 0)
     schedule: Any = Schedule()
     task = Task("shop", "p", 1, TaskType.CALL)
     lost = StepNotSaved("no server", has_begun=False)
-    assert await hand_backs.hand_back(task, lost, schedule, lent=False) is None
-    assert (schedule.at_once, schedule.pauses) == ([task], [])
+    for _ in range(3):
+        assert await hand_backs.hand_back(task, lost, schedule, lent=False) is None
+    assert (schedule.at_once, schedule.pauses) == ([task] * 3, [])
+    assert [message_of(each) for each in caplog.records] == ["PostgreSQL not available"]

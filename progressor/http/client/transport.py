@@ -190,6 +190,8 @@ def _closed() -> StorageUnavailable:
 
 
 def _unreachable(error: Exception) -> StorageUnavailable:
+    if isinstance(error, TimeoutError):
+        return StorageUnavailable("the API has not answered in time")
     reason = str(error) or type(error).__name__
     return StorageUnavailable(f"the API cannot be reached ({reason})")
 

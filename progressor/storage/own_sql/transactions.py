@@ -379,7 +379,6 @@ class StepTransactions(ConnectionPool[StepConnection]):
         try:
             connection = await self.take()
         except psycopg.Error as error:
-            self._storage.outage.failed(said_by(error), operation="step with its own SQL")
             raise StepNotSaved(said_by(error), has_begun=False) from None
         self._storage.outage.worked(in_part=True)
         own = StepTransaction(connection, self._storage, wanted, seconds=seconds, clock=self._clock)
