@@ -205,7 +205,7 @@ LOG_LINES_DROPPED = Counter(
 )
 STORAGE_OUTAGE = Gauge(
     "progressor_storage_outage_ms",
-    "Time since PostgreSQL became unavailable, or saves nothing; 0 while it is available",
+    "Time since PostgreSQL became unavailable, or most of what is saved fails; 0 while it is available",
 )
 LOOP_LAG = Histogram(
     "progressor_loop_lag_ms",

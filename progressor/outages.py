@@ -23,6 +23,9 @@ _AGAIN, _CALM = 30.0, 15.0
 # Seconds; longer than any try takes. If nothing has failed for so long, nobody tries any more, and nobody
 # knows whether the outage lasts.
 _FORGOTTEN = 60.0
+# Seconds in which successes are weighed against failures: on a full disk one in a hundred finds some room.
+# In twice these seconds so many failures may be of one thing that is tried again beside what works.
+_WEIGHED, _OF_ONE = 10.0, 40
 _LONGEST_CAUSE = 300
 
 NO_DESCRIPTORS = "this OS process has no file descriptor left: raise its limit (LimitNOFILE, ulimit -n)"
@@ -50,9 +53,12 @@ class Outage:
         self._since: float | None = None
         self._failed_at = 0.0
         self._worked_at: float | None = None
-        # True if something fails beside what works; and when a success last showed that not all fails.
+        # True if something fails beside what works; and when a success last showed that most works.
         self._is_partial = False
         self._proved_at = 0.0
+        self._weighed_since = 0.0
+        # Of the seconds that are weighed now, and of those before.
+        self._failures, self._successes = [0, 0], [0, 0]
         self._logged_at = 0.0
         self._cause = ""
 
@@ -65,6 +71,8 @@ class Outage:
             since = self._since = now if self._since is None or begins else self._since
             self._is_partial = not begins and (self._is_partial or self._worked_at is not None)
             self._failed_at, self._worked_at, self._cause = now, None, cause
+            self._weigh(now)
+            self._failures[0] += 1
             if not begins and now - self._logged_at < _AGAIN:
                 return
             self._logged_at = now
@@ -88,15 +96,25 @@ class Outage:
             if self._worked_at is None:
                 self._worked_at = now
             if not in_part:
-                self._is_partial, self._proved_at = False, now
+                self._weigh(now)
+                self._successes[0] += 1
+                if sum(self._failures) <= max(_OF_ONE, sum(self._successes)):
+                    self._is_partial, self._proved_at = False, now
             if now - self._failed_at < _CALM:
                 return
             lasted, self._since = self._worked_at - self._since, None
         self._log.info(self._lines.over, extra={**self._where, "seconds": round(lasted, 1)})
 
+    def _weigh(self, now: float) -> None:
+        """Forget what was long ago."""
+        if (since := now - self._weighed_since) > _WEIGHED:
+            self._weighed_since = now
+            for counts in (self._failures, self._successes):
+                counts[:] = [0, counts[0] if since <= 2 * _WEIGHED else 0]
+
     @property
     def seconds(self) -> float:
-        """The seconds that the outage has lasted, or in which nothing was proved to work in it.
+        """The seconds that the outage has lasted, or in which most of what was tried failed.
 
         0 if there is none, or all works again.
         """

@@ -292,7 +292,9 @@ class Client(
         outage = storage.outage
         if outage.is_partial and outage.seconds > _UNSAVED:
             seconds = round(outage.seconds, 1)
-            detail = f"PostgreSQL answers, but has saved nothing for {seconds:g} s: {outage.cause}"
+            detail = (
+                f"PostgreSQL answers, but has saved nothing, or little, for {seconds:g} s: {outage.cause}"
+            )
             return Health(False, detail, *serving, fault="database", fault_seconds=seconds)
         silence, lease = self._node.silence(), self._node.options.lease_age.total_seconds()
         if silence > lease / 2:

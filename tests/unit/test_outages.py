@@ -131,6 +131,21 @@ def test_one_thing_that_fails_for_ever(outage: Outage, clock: Clock) -> None:
         assert outage.seconds == 5
 
 
+def test_what_works_now_and_then(outage: Outage, clock: Clock) -> None:
+    """Where almost all fails, a few successes end no outage; once half of it works, they do."""
+    for tenth in range(600):
+        clock.now = 1000 + tenth / 10
+        outage.failed("disk full")
+        if tenth % 10 == 5:
+            outage.worked()
+    assert outage.seconds == pytest.approx(clock.now - 1000, abs=5)
+    for _ in range(300):
+        clock.now += 0.1
+        outage.failed("disk full")
+        outage.worked()
+    assert outage.seconds < 1
+
+
 def test_a_failure_long_after_another(
     outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
