@@ -95,6 +95,9 @@ class Outage:
                 return
             if self._worked_at is None:
                 self._worked_at = now
+                if not self._is_partial:
+                    # Nothing worked until now: that weighs nothing against what works from here on.
+                    self._failures, self._successes = [0, 0], [0, 0]
             if not in_part:
                 self._weigh(now)
                 self._successes[0] += 1

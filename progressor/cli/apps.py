@@ -11,6 +11,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -30,15 +31,26 @@ OneNamespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Onl
 T = TypeVar("T")
 
 
-def namespaces_of(settings: Settings) -> tuple[Namespace, ...]:
+def namespaces_of(settings: Settings) -> Sequence[Namespace]:
     """Return the namespaces of the app that the settings name, for their codecs; none if they name none."""
     return () if settings.app is None else load(settings.app).namespaces
 
 
-def load(app: str | None) -> App:
-    """Load the app or namespaces of `module:attribute`, or of `module`; BadParameter without any."""
-    if app is None:
+def untyped_namespaces(settings: Settings) -> Sequence[Namespace]:
+    """Return the same for a command, which shows states as they are stored, and has stdout to itself."""
+    with redirect_stdout(sys.stderr):
+        return [each.untyped() for each in namespaces_of(settings)]
+
+
+def name_of(settings: Settings) -> str:
+    """Return the name of the app that the command line or the environment gives; BadParameter without."""
+    if settings.app is None:
         raise _wrong("say which, as module:attribute, or set PROGRESSOR_APP")
+    return settings.app
+
+
+def load(app: str) -> App:
+    """Load the app or namespaces of `module:attribute`, or of `module`; BadParameter without any."""
     name, colon, attribute = app.partition(":")
     if not name or (colon and not attribute):
         raise _wrong("write it as module:attribute, for example billing.app:namespaces")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 
@@ -22,7 +22,7 @@ from progressor.bulks import Bulk, BulkPreview, BulkStatus
 from progressor.cli.bulk_checks import Filter, check_args, without_match
 from progressor.cli.failures import REFUSED
 from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
-from progressor.cli.output import clock, note, print_json, stderr, stdout
+from progressor.cli.output import clock, note, note_sealed, print_json, stderr, stdout
 from progressor.cli.question import ask
 from progressor.cli.tables import Listing, facts_table, print_found
 from progressor.client.client import Client
@@ -66,7 +66,7 @@ def preview(
         found = await client.preview_repair_all(namespace, **wanted)
         return found, None if found.processes else await without_match(client, namespace, wanted)
 
-    found, nothing = ask(settings, look)
+    found, nothing = ask(settings, look, values=True)
     if machine:
         print_json(plain(found))
     else:
@@ -119,7 +119,7 @@ def begin(
         nothing = await without_match(client, namespace, wanted)
         return await client.repair_all(namespace, args, **{**wanted, **how}), nothing
 
-    made, nothing = ask(settings, make)
+    made, nothing = ask(settings, make, values=True)
     number = made.bulk_id
     is_old = made.status is not BulkStatus.RUNNING
     if nothing is not None and not is_old and not made.begun:
@@ -162,13 +162,13 @@ def bulk(bulk_id: BulkId, *, watch: Watch = False, json: AsJson = False, setting
     if watch:
         _watched(settings, bulk_id, machine=json)
     else:
-        _show(*ask(settings, lambda client: _with_args(client, client.bulk(bulk_id))), machine=json)
+        _show(*_ask(settings, lambda client: client.bulk(bulk_id)), machine=json)
 
 
 @with_settings(ACTING)
 def stop_bulk(bulk_id: BulkId, *, json: AsJson = False, settings: Settings) -> None:
     """Stop a bulk: it begins no more repairs. Those under way go on; those done stay done."""
-    _show(*ask(settings, lambda client: _with_args(client, client.stop_bulk(bulk_id))), machine=json)
+    _show(*_ask(settings, lambda client: client.stop_bulk(bulk_id)), machine=json)
 
 
 class _Args(NamedTuple):
@@ -187,14 +187,19 @@ class _Args(NamedTuple):
 _NO_ARGS = _Args()
 
 
-async def _with_args(client: Client, looks: Awaitable[Bulk]) -> tuple[Bulk, _Args]:
-    bulk = await looks
-    try:
-        given = await client.reader.bulk_args(bulk.namespace, bulk.bulk_id, most=_MOST_ARGS)
-    except (NamespaceNotFound, Undecryptable):
-        # The namespace was retired since, or this client lacks the key: the bulk itself is shown.
-        return bulk, _NO_ARGS
-    return bulk, _Args(*given)
+def _ask(settings: Settings, looks: Callable[[Client], Awaitable[Bulk]]) -> tuple[Bulk, _Args]:
+    """Return the bulk that a client finds so, and its args."""
+
+    async def look(client: Client) -> tuple[Bulk, _Args]:
+        bulk = await looks(client)
+        try:
+            given = await client.reader.bulk_args(bulk.namespace, bulk.bulk_id, most=_MOST_ARGS)
+        except (NamespaceNotFound, Undecryptable):
+            # The namespace was retired since, or this client lacks the key: the bulk itself is shown.
+            return bulk, _NO_ARGS
+        return bulk, _Args(*given)
+
+    return ask(settings, look, values=True)
 
 
 def _show(bulk: Bulk, args: _Args, *, machine: bool) -> None:
@@ -203,15 +208,13 @@ def _show(bulk: Bulk, args: _Args, *, machine: bool) -> None:
         print_json(plain(bulk) | given)
     else:
         stdout().print(_view(bulk, args))
+        note_sealed(args.value)
 
 
 def _watched(settings: Settings, bulk_id: int, *, machine: bool) -> None:
     """Watch a bulk to its end, then show it; status 1 if it was stopped, or a repair went wrong."""
     try:
-        ended, args = ask(
-            settings,
-            lambda client: _with_args(client, _until_ended(client, bulk_id, quiet=machine)),
-        )
+        ended, args = _ask(settings, lambda client: _until_ended(client, bulk_id, quiet=machine))
     except KeyboardInterrupt:
         note(f"bulk {bulk_id} goes on: progressor bulk {bulk_id} --watch, progressor stop-bulk {bulk_id}")
         raise

@@ -113,7 +113,11 @@ def notify(
     """Put a call into the mailbox of a process, and wait for no answer."""
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout) | _urgency(expires, priority)
-    ask(settings, lambda client: client.notify(namespace, process_id, name, given, **common))
+    ask(
+        settings,
+        lambda client: client.notify(namespace, process_id, name, given, **common),
+        values=True,
+    )
     print_answer(None, f"accepted {name} for {namespace}/{process_id}", machine=json)
 
 
@@ -264,7 +268,11 @@ def redo(
     Each is run again once: a repeated redo prints the answer of the first.
     """
     seconds = read_duration(timeout, "--timeout")
-    answer = ask(settings, lambda client: client.redo(namespace, process_id, task_id, timeout=seconds))
+    answer = ask(
+        settings,
+        lambda client: client.redo(namespace, process_id, task_id, timeout=seconds),
+        values=True,
+    )
     print_answer(answer, f"redid task {task_id} of {namespace}/{process_id}", machine=json)
 
 
@@ -308,6 +316,7 @@ def put(
             metadata=of_process,
             status=status,
         ),
+        values=True,
     )
     print_answer(None, f"imported {namespace}/{process_id}", machine=json)
 

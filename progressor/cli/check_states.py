@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from progressor.cli.apps import OneNamespace, chosen, load
+from progressor.cli.apps import OneNamespace, chosen, load, name_of
 from progressor.cli.failures import examining
 from progressor.cli.options import ASKING, OF_APP, AsJson, with_settings
 from progressor.cli.output import print_json, stderr, stdout
@@ -37,7 +37,7 @@ def check_states(
 
     Exit status 0 if all can be read, 1 if one cannot, 75 without a database, 2 if none could be looked at.
     """
-    namespaces = chosen(load(settings.app).namespaces, namespace)
+    namespaces = chosen(load(name_of(settings)).namespaces, namespace)
 
     async def look(client: Client) -> list[StateSample]:
         found = []

@@ -33,7 +33,7 @@ def dry_run(
         run = await client.dry_run_repair(namespace, process_id, args, **common)
         return run, None if machine else await client.get(namespace, process_id, range=None)
 
-    run, process = ask(settings, look)
+    run, process = ask(settings, look, values=True)
     if process is None:
         print_json(run.document)
     else:

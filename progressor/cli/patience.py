@@ -27,17 +27,19 @@ _MOMENT = timedelta(seconds=2)
 Submit = Callable[[Client], Awaitable[Receipt]]
 
 
-def ask_patiently(settings: Settings, submit: Submit, timeout: timedelta | None, *, machine: bool) -> Any:
+def ask_patiently(
+    settings: Settings, submit: Submit, timeout: timedelta | None, *, machine: bool, values: bool = True
+) -> Any:
     """Have a client submit a request, and return its answer, or raise its error.
 
-    ReplyTimeout after `timeout`, None for that of the settings.
+    ReplyTimeout after `timeout`, None for that of the settings. `values` as of `ask`.
     """
     patience = settings.reply_timeout if timeout is None else timeout
 
     async def answer(client: Client) -> Any:
         return await _answer(client, await submit(client), patience, machine=machine)
 
-    return ask(settings, answer)
+    return ask(settings, answer, values=values)
 
 
 async def _answer(client: Client, receipt: Receipt, timeout: timedelta, *, machine: bool) -> Any:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from progressor.acts import Way, acting
-from progressor.cli.apps import namespaces_of
+from progressor.cli.apps import untyped_namespaces
 from progressor.cli.output import note, stderr
 from progressor.client.client import Client
 from progressor.deployment import logs
@@ -21,10 +21,13 @@ from progressor.deployment.settings import Settings
 T = TypeVar("T")
 
 
-def ask(settings: Settings, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Ask this of a client of the existing database, and return its answer."""
+def ask(settings: Settings, question: Callable[[Client], Awaitable[T]], *, values: bool = False) -> T:
+    """Ask this of a client of the existing database, and return its answer.
+
+    `values`: it reads or writes values, which the codecs of an app may hide.
+    """
     log_warnings(settings)
-    namespaces = namespaces_of(settings)
+    namespaces = untyped_namespaces(settings) if values else ()
 
     async def run(dsn: str) -> T:
         async with Client(dsn, namespaces, **settings.connection_options()) as client:

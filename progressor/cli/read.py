@@ -63,7 +63,7 @@ def get(
         found = await _read(client, namespace, process_id, wanted, seconds)
         return found, await client.mailbox(namespace, process_id)
 
-    (process, failure), mailbox = ask(settings, look)
+    (process, failure), mailbox = ask(settings, look, values=True)
     if json:
         print_json(process_document(process) | {"mailbox": plain(mailbox)})
     else:
@@ -122,7 +122,9 @@ def history(
     does if the archive cannot be read, with the exit status 1.
     """
     wanted = HistoryRange(offset, limit)
-    process, failure = ask(settings, lambda client: _read(client, namespace, process_id, wanted))
+    process, failure = ask(
+        settings, lambda client: _read(client, namespace, process_id, wanted), values=True
+    )
     if json:
         for event in process.history:
             print_json(plain(event))
@@ -152,6 +154,7 @@ def trace(
     entries = ask(
         settings,
         lambda client: client.trace(namespace, process_id, after=after, limit=limit, last=last),
+        values=True,
     )
     if json:
         print_json([plain(entry) for entry in entries])
@@ -202,6 +205,7 @@ def search(
             limit=limit,
             cursor=cursor,
         ),
+        values=True,
     )
     if json:
         items = [process_document(process, history=False) for process in page.items]

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from progressor.acts import AuditVerb
-from progressor.cli.apps import OneNamespace, chosen, load
+from progressor.cli.apps import OneNamespace, chosen, load, name_of
 from progressor.cli.options import ACTING, OF_APP, AsJson, with_settings
 from progressor.cli.output import print_json, stderr, stdout
 from progressor.cli.question import log_warnings, run_here
@@ -42,7 +42,7 @@ def reencode(
 
     Exit status 0 if all is of the active key, 1 if values are left: run it again, or see the log.
     """
-    namespaces = load(settings.app).namespaces
+    namespaces = load(name_of(settings)).namespaces
     names = [each.name for each in chosen(namespaces, namespace)]
     log_warnings(settings)
 

@@ -179,6 +179,7 @@ def _ask(settings: Settings, sent: _Call, timeout: str | None, *, machine: bool)
             ),
             seconds,
             machine=machine,
+            values=False,
         )
     except NamespaceNotFound:
         # No engine with a schedule was ever started here.

@@ -123,6 +123,7 @@ def worker(*, embedded: Embedded = False, settings: Settings) -> None:
     Example: progressor worker billing.app --processes 4 --max-age 12:00:00 --metrics-port 9464
     """
     refuse_to_guess(settings, embedded=embedded)
+    apps.name_of(settings)
     link, count = Link.inherited(), children_of(settings)
     if link is None and count > 1:
         set_up_logs(settings)
@@ -152,4 +153,4 @@ def zombie_collector(*, embedded: Embedded = False, settings: Settings) -> None:
 def _load(settings: Settings, link: Link | None = None) -> App:
     # First the logs: the user's module may log while it is imported.
     set_up_logs(settings, link)
-    return apps.load(settings.app)
+    return apps.load(apps.name_of(settings))

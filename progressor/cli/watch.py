@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from progressor.cli.options import ASKING, AsJson, NamespaceName, ProcessId, with_settings
-from progressor.cli.output import clock, print_json, stdout
+from progressor.cli.output import clock, note_sealed, print_json, stdout
 from progressor.cli.question import ask
 from progressor.client.client import Client
 from progressor.client.results import ProcessChange
@@ -41,8 +41,9 @@ def watch(
                 print_json(plain(change))
             else:
                 stdout().print(_view(change, shows_state=state))
+                note_sealed(change.state, *(each.payload for each in change.events))
 
-    ask(settings, follow)
+    ask(settings, follow, values=True)
 
 
 def _view(change: ProcessChange, *, shows_state: bool) -> RenderableType:

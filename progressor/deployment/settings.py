@@ -62,8 +62,8 @@ class Settings(EngineOptions, HttpSettings, BaseSettings):
     database_url: SecretStr | None = None
     """URL of PostgreSQL: postgresql://user:password@host:5432/database. Unset: an embedded server."""
     app: str | None = None
-    """The APP of commands that are given none, as module:attribute; all others read and write values with
-    the codecs of its namespaces."""
+    """The APP of commands that are given none, as module:attribute; those that show or write values do so
+    with the codecs of its namespaces."""
     data_dir: Path | None = None
     """The folder of the embedded PostgreSQL's data. Unset: each working folder has its own."""
     postgres_bin_dir: Path | None = None

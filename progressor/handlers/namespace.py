@@ -158,6 +158,12 @@ class Namespace(Decorators[StateT]):
         shape = None if self.is_raw else self.shape
         return Process(snapshot, wire=self.wire, shape=shape)
 
+    def untyped(self) -> Namespace[Any]:
+        """Return the same namespace for those who show states as they are stored, whatever its type."""
+        shown = copy(self)
+        vars(shown)["shape"] = ANY
+        return shown
+
     def typed(self, process: Process[Any]) -> Process[StateT]:
         """Return a process of this namespace, read by a client, with its state as declared."""
         return process if self.is_raw else process.read_as(self.shape)

@@ -207,7 +207,8 @@ class Node:
         SchemaMismatch if the schema does not fit this release, InvalidRequest if signals are on and a
         pooler lends out sessions.
         """
-        look = partial(schema_check.check, self.dsn, schema=self.options.database_schema)
+        schema, met = self.options.database_schema, self._connections.servers
+        look = partial(schema_check.check, self.dsn, schema=schema, met=met)
         await in_thread("look at the schema", look)
         if self.signals is not None:
             await refuse_lent_sessions(self.dsn, self.direct_dsn)

@@ -25,7 +25,7 @@ from progressor.loggers import Logger
 from progressor.storage.catalog import Difference, differences, entries
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.first_connection import connect_at_start
-from progressor.storage.postgres.sequences import DRAWS, refuse
+from progressor.storage.postgres.sequences import DRAWS, ServersMet, fault_of
 from progressor.storage.statements import STATEMENTS, in_schema
 
 log = Logger("progressor.migrations")
@@ -59,13 +59,18 @@ def head() -> str:
     return known[-1]
 
 
-def check(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
-    """Return the revision of the database; SchemaMismatch unless this release can work with its tables."""
+def check(dsn: str, *, schema: str = DEFAULT_SCHEMA, met: ServersMet | None = None) -> str:
+    """Return the revision of the database; SchemaMismatch unless this release can work with its tables.
+
+    If it can, `met` notes the server.
+    """
     with _looking(dsn) as connection:
         revision = fit_revision(connection, schema)
         found = differences_in(connection, schema)
         _refuse(revision, [str(each) for each in found if each.is_needed])
         _refuse_numbers_given_again(connection, schema)
+        if met is not None:
+            met.note(connection)
     for each in found:
         if not each.is_tuning:
             log.warning("schema differs", extra={"difference": str(each), "wanted": each.wanted})
@@ -87,7 +92,9 @@ def _refuse(revision: str, needed: Sequence[str]) -> None:
 def _refuse_numbers_given_again(connection: psycopg.Connection[Any], schema: str) -> None:
     """Raise SchemaMismatch if a sequence would give a number again, and this role would draw it."""
     if _rows(connection, "draws_numbers", schema) == DRAWS:
-        refuse(_rows(connection, "numbers_behind", schema))
+        fault = fault_of(_rows(connection, "numbers_behind", schema))
+        if fault is not None:
+            raise SchemaMismatch(fault)
 
 
 def _rows(connection: psycopg.Connection[Any], statement: str, schema: str) -> list[tuple[Any, ...]]:

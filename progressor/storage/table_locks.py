@@ -52,13 +52,6 @@ GROUP BY a.pid, a.usename, a.application_name, a.backend_type, p.gid, l.virtualt
 """
 
 
-_HELD = (
-    psycopg.errors.QueryCanceled,
-    psycopg.errors.LockNotAvailable,
-    psycopg.errors.DeadlockDetected,
-)
-
-
 class Holder(NamedTuple):
     """A session, or a prepared transaction, that holds tables for as long as its transaction is open."""
 
@@ -114,7 +107,7 @@ class HoldersSeen:
 
 def is_held(error: psycopg.Error) -> bool:
     """Return whether a migration failed because of the locks of others: it was not their turn to wait."""
-    return isinstance(error, _HELD)
+    return isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected)
 
 
 def end_with_client(connection: psycopg.Connection[Any]) -> None:
@@ -126,7 +119,7 @@ def end_with_client(connection: psycopg.Connection[Any]) -> None:
 
 
 def lock_tables(connection: psycopg.Connection[Any], schema: str) -> None:
-    """Lock all tables of the engine for this transaction; QueryCanceled if others hold one for long."""
+    """Lock all tables of the engine for this transaction; LockNotAvailable if others hold one for long."""
     known = [
         *_FIRST,
         *sorted({each.name for each in metadata.tables.values()} - {*_FIRST}),
@@ -138,6 +131,9 @@ def lock_tables(connection: psycopg.Connection[Any], schema: str) -> None:
         tables = sql.SQL(", ").join(sql.Identifier(schema, name) for name in known if name in existing)
         # A time-out of locks is one for each table, and this is for all.
         connection.execute("SELECT set_config('statement_timeout', %s, TRUE)", [_LOCK_TIMEOUT])
-        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(tables))
+        try:
+            connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(tables))
+        except psycopg.errors.QueryCanceled as late:
+            raise psycopg.errors.LockNotAvailable(*late.args) from late
         connection.execute("SELECT set_config('statement_timeout', '0', TRUE)")
     connection.execute("SELECT set_config('lock_timeout', %s, TRUE)", [_LOCK_TIMEOUT])

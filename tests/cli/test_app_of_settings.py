@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from progressor import Engine
 from progressor.cli.apps import load
-from tests.cli.conftest import Ended
+from tests.cli.conftest import Ended, Running
 from tests.support import check_invariants
 
 Command = Callable[..., Awaitable[Ended]]
@@ -99,6 +100,33 @@ async def test_values_are_written_and_read_with_the_keys_of_the_app(command: Com
         stored = [bytes(value) for (value,) in connection.execute(_VALUES) if value is not None]
     assert len(stored) > 10
     assert all(each.startswith(b"\x00prg1") for each in stored)
+
+
+async def test_what_has_no_values_needs_no_keys(command: Command, tmp_path: Path) -> None:
+    """An app that cannot be imported keeps nobody from a pause; what it prints is not the answer."""
+    (tmp_path / "silent_app.py").write_text("raise RuntimeError('no keys here')")
+    (tmp_path / "talking_app.py").write_text(f"print('hello')\n{APP}")
+    assert (await command("start", "office.note", "1", '"tea"')).status == 0
+    for args in (("status",), ("pause", "office.note"), ("resume", "office.note"), ("workers",)):
+        assert (await command(*args, app="silent_app")).status == 0
+    assert (await command("get", "office.note", "1", app="silent_app")).status == 1
+    shown = await command("get", "office.note", "1", "--json", app="talking_app")
+    assert (shown.json["state"], "hello" in shown.err) == ({"words": ["tea"]}, True)
+
+
+async def test_a_watch_shows_the_state_as_it_is_stored(
+    command: Command, spawn: Callable[..., Running], dsn: str, tmp_path: Path
+) -> None:
+    """Though the app would read it as another type."""
+    name = ("office.note", "1")
+    assert (await command("start", *name, '"tea"')).status == 0
+    (tmp_path / "later_app.py").write_text(APP.replace("words: list[str]", "letters: int"))
+    env = {"PROGRESSOR_DATABASE_URL": dsn, "PROGRESSOR_APP": "later_app"}
+    watching = spawn("watch", *name, "--state", "--json", cwd=tmp_path, **env)
+    shown = json.loads(await asyncio.to_thread(watching.wait_for, '"state"'))
+    assert shown["state"] == {"words": ["tea"]}
+    assert (await command("remove", *name, "--yes")).status == 0
+    assert await asyncio.to_thread(watching.end) == 0
 
 
 async def test_without_an_app_they_are_shown_as_stored(command: Command) -> None:

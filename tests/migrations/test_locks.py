@@ -139,6 +139,19 @@ def test_who_holds_them_longest_is_named_first(empty_dsn: str, other: Connection
         other.execute(f"DROP ROLE {role}".encode())
 
 
+def test_what_somebody_cancels_is_not_tried_again(empty_dsn: str) -> None:
+    """An operator ends what holds up everybody: it does not come back by itself."""
+    tries = []
+
+    def work(connection: Any, _schema: str) -> None:
+        tries.append(connection)
+        connection.exec_driver_sql("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)")
+
+    with pytest.raises(StorageUnavailable, match="user request"):
+        migrations._when_free(empty_dsn, work, "progressor", timedelta(minutes=1))
+    assert len(tries) == 1
+
+
 @pytest.mark.usefixtures("soon")
 def test_it_gives_up_in_the_end(empty_dsn: str, other: Connection) -> None:
     """And names the holders; nothing was changed, and no lock is left."""

@@ -203,6 +203,7 @@ async def test_what_nobody_can_save_is_an_outage(app: Role, caplog: pytest.LogCa
     async with Engine(app.dsn, [Scripted().namespace]) as engine:
         await engine.client.start(BANK, "p", Act())
     async with Client(app.dsn) as client:
+        await client.notify(BANK, "p", "act", Act())
         app.execute("REVOKE USAGE ON ALL SEQUENCES IN SCHEMA progressor FROM {role}")
         caplog.set_level(logging.INFO, logger="progressor.storage")
         for _ in range(5):
@@ -216,6 +217,21 @@ async def test_what_nobody_can_save_is_an_outage(app: Role, caplog: pytest.LogCa
         assert outage.cause == line["cause"]
         app.execute(_GRANTS)
         await client.notify(BANK, "p", "act", Act())
+
+
+async def test_who_may_only_read_has_no_outage(app: Role, caplog: pytest.LogCaptureFixture) -> None:
+    """A request that was never allowed here is said in the log, and its process stays healthy."""
+    async with Engine(app.dsn, [Scripted().namespace]) as engine:
+        await engine.client.start(BANK, "p", Act())
+    app.execute("REVOKE USAGE ON ALL SEQUENCES IN SCHEMA progressor FROM {role}")
+    async with Client(app.dsn) as client:
+        for _ in range(5):
+            with pytest.raises(StorageUnavailable, match="permission denied for sequence"):
+                await client.notify(BANK, "p", "act", Act())
+        assert client._node.storage.outage.seconds == 0
+    assert [message_of(each) for each in caplog.records if each.levelno == logging.WARNING] == [
+        "the role may not do what is asked here"
+    ]
 
 
 async def test_the_rights_of_an_application_are_enough_for_retention(app: Role) -> None:

@@ -146,6 +146,18 @@ def test_what_works_now_and_then(outage: Outage, clock: Clock) -> None:
     assert outage.seconds < 1
 
 
+def test_what_failed_before_anything_worked_weighs_nothing(outage: Outage, clock: Clock) -> None:
+    """After a long outage one that still fails is beside what works, at once."""
+    for _ in range(1000):
+        clock.now += 0.1
+        outage.failed("refused")
+    outage.worked()
+    outage.failed("refused")
+    clock.now += 0.1
+    outage.worked()
+    assert outage.seconds == 0
+
+
 def test_a_failure_long_after_another(
     outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

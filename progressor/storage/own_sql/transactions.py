@@ -28,6 +28,7 @@ from progressor.storage.own_sql.scopes import scope_of
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import ConnectionPool
+from progressor.storage.postgres.sequences import ServersMet
 from progressor.storage.postgres.server_identity import said_by
 from progressor.storage.postgres.session_setup import BOUNDED_TRANSACTION
 from progressor.storage.postgres.sqlstates import ErrorClass, Unreadable
@@ -357,13 +358,13 @@ class StepTransactions(ConnectionPool[StepConnection]):
         super().__init__(limit=limit)
         self._dsn = dsn
         self._storage = storage
-        self._schema = schema
+        self._schema, self._met = schema, ServersMet(schema)
         self._keeps_state = session_state
         self._clock = clock
 
     async def _open(self) -> StepConnection:
         # Without settings: the handler finds its role's own search_path, time zone and planner.
-        base = await session_setup.connect(self._dsn, APPLICATION_NAME, keeps_state=False)
+        base = await session_setup.connect(self._dsn, APPLICATION_NAME, keeps_state=False, look=self._met)
         self.role = base.info.user
         made = partial(StepConnection, base, schema=self._schema, keeps_state=self._keeps_state)
         return await session_setup.made_on(base, made)
@@ -379,6 +380,7 @@ class StepTransactions(ConnectionPool[StepConnection]):
         try:
             connection = await self.take()
         except psycopg.Error as error:
+            self._storage.outage.failed(said_by(error), operation="step with its own SQL")
             raise StepNotSaved(said_by(error), has_begun=False) from None
         self._storage.outage.worked(in_part=True)
         own = StepTransaction(connection, self._storage, wanted, seconds=seconds, clock=self._clock)

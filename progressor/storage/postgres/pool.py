@@ -181,7 +181,8 @@ class SessionPool(ConnectionPool[Session]):
     ) -> None:
         super().__init__(limit=limit)
         self.dsn = dsn
-        self._servers = ServersMet(schema)
+        self.servers = ServersMet(schema)
+        """The servers that it has met; a pool beside it looks at them with it."""
         # Host and port of the newest session: the DSN may name several servers.
         self.reached: tuple[str, int] | None = None
         self._schema = schema
@@ -194,7 +195,7 @@ class SessionPool(ConnectionPool[Session]):
             "progressor",
             keeps_state=self._session_state,
             more={"planner": {"is_local": False}},
-            look=self._servers,
+            look=self.servers,
         )
         self.role = connection.info.user
         self.reached = (connection.info.host, connection.info.port)

@@ -156,7 +156,7 @@ class Retry:
         if (final := lasting(error, role=self._pool.role, goes_on=self._must_go_on)) is not None:
             if rule.meaning.is_for_an_operator and self._saves is not Saves.NOTHING:
                 # The caller is told; but nobody can save anything here before somebody mends it.
-                self._outage.failed(in_one_line(str(final)), operation=self._verb)
+                self._outage.withheld(in_one_line(str(final)), operation=self._verb)
             raise final from None
         gives_up = self._left == 0
         if self._apart(rule):

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from progressor.errors import SchemaMismatch
+from progressor.storage.postgres.session_setup import BEGIN, BOUNDED_TRANSACTION, SETTINGS
 from progressor.storage.statements import STATEMENTS, in_schema
 
 Rows = Sequence[tuple[Any, ...]]
@@ -22,39 +22,49 @@ DRAWS: Rows = [(True,)]
 """What the statement `draws_numbers` answers to a role that may draw numbers."""
 
 # Another server, one that was started anew, another database under the same name.
-_PLACE = """
+PLACE = """
 SELECT pg_catalog.pg_postmaster_start_time(), oid
 FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
 """
 
 
-def refuse(behind: Rows) -> None:
-    """Raise SchemaMismatch for the first row of `numbers_behind`; most likely all sequences are behind."""
-    if behind:
-        name, last, highest = behind[0]
-        raise SchemaMismatch(
-            f"sequence {name} is at {last}, but {highest} is used: rows were copied without their "
-            "sequences, as logical replication does. Stop whatever writes, and run "
-            "`progressor migrate --sequences`"
-        )
+def fault_of(behind: Rows) -> str | None:
+    """Return what is wrong by the rows of `numbers_behind`: the first, for most likely all are behind."""
+    if not behind:
+        return None
+    name, last, highest = behind[0]
+    return (
+        f"sequence {name} is at {last}, but {highest} is used: rows were copied without their sequences, "
+        "as logical replication does. Stop whatever writes, and run `progressor migrate --sequences`"
+    )
 
 
 class ServersMet:
-    """The look at the server of each new connection: SchemaMismatch until its sequences are lifted.
+    """The look at the server of each new connection, but for one that was looked at since it started.
 
-    Not twice at one that held, unless it was started anew.
+    OperationalError until its sequences are lifted, as if it were away: all that runs waits, and goes on.
     """
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
         self._held: Rows = []
 
+    def note(self, connection: psycopg.Connection[Any]) -> None:
+        """Note that the server of this connection holds."""
+        self._held = connection.execute(PLACE.encode()).fetchall()
+
     async def __call__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        place = await _rows(connection, _PLACE)
-        if place != self._held:
-            if await _rows(connection, in_schema(STATEMENTS["draws_numbers"], self._schema)) == DRAWS:
-                refuse(await _rows(connection, in_schema(STATEMENTS["numbers_behind"], self._schema)))
-            self._held = place
+        place = await _rows(connection, PLACE)
+        if place == self._held:
+            return
+        await connection.execute(BEGIN, prepare=False)
+        await connection.execute(SETTINGS, BOUNDED_TRANSACTION, prepare=False)
+        if await _rows(connection, in_schema(STATEMENTS["draws_numbers"], self._schema)) == DRAWS:
+            behind = await _rows(connection, in_schema(STATEMENTS["numbers_behind"], self._schema))
+            if (fault := fault_of(behind)) is not None:
+                raise psycopg.OperationalError(fault)
+        await connection.execute(STATEMENTS["commit"].encode(), prepare=False)
+        self._held = place
 
 
 async def _rows(connection: psycopg.AsyncConnection[Any], statement: str) -> Rows:

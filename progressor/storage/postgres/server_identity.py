@@ -35,15 +35,32 @@ _HELD = OutageLines(
 )
 
 
+_WITHHELD = OutageLines(
+    "the role may not do what is asked here",
+    "the role still may not do what is asked here",
+    "the role may do what is asked here",
+)
+
+
 class Reach(Outage):
     """The outage of a database; its lines differ if this OS process has no descriptor left to reach it.
 
-    A lock that another session keeps is no outage for what was tried alone: all else works.
+    A lock that another session keeps is no outage for what was tried alone: all else works. Nor is a right
+    that is missing where nothing was ever saved: others may only read there.
     """
 
     def __init__(self, **where: str) -> None:
         super().__init__(log, _LINES, **where)
         self._held = Outage(log, _HELD, **where)
+        self._withheld = Outage(log, _WITHHELD, **where)
+        self._has_saved = False
+
+    def withheld(self, cause: str, **fields: object) -> None:
+        """Report that the role lacks what a request needs: since it lost that, or has never had it."""
+        if self._has_saved:
+            self.failed(cause, **fields)
+        else:
+            self._withheld.failed(cause, **fields)
 
     def held_back(self, cause: str, **fields: object) -> None:
         """Report that one request or step waits for a lock that another session keeps."""
@@ -52,6 +69,9 @@ class Reach(Outage):
     def worked(self, *, in_part: bool = False) -> None:
         super().worked(in_part=in_part)
         self._held.worked()
+        if not in_part:
+            self._has_saved = True
+            self._withheld.worked()
 
     @property
     def cause(self) -> str | None:

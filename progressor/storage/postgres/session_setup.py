@@ -54,7 +54,8 @@ async def connect(
 ) -> psycopg.AsyncConnection[Any]:
     """Return a connection.
 
-    If it keeps state, with the settings of a session, after `more` statements and a `look` at the server.
+    If it keeps state, with the settings of a session and after `more` statements; after a `look` at its
+    server.
     """
     with _descriptors_named():
         connection = await psycopg.AsyncConnection.connect(
@@ -71,8 +72,8 @@ async def connect(
             async with connection.pipeline():
                 for statement, params in statements.items():
                     await connection.execute(STATEMENTS[statement].encode(), params, prepare=False)
-            if look is not None:
-                await look(connection)
+        if look is not None:
+            await look(connection)
     except BaseException:
         # Only this function knows of the connection: unclosed, it would stay open.
         await connection.close()
