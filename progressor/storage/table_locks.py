@@ -133,7 +133,8 @@ def lock_tables(connection: psycopg.Connection[Any], schema: str) -> None:
         connection.execute("SELECT set_config('statement_timeout', %s, TRUE)", [_LOCK_TIMEOUT])
         try:
             connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(tables))
+            # A time that is over as the last lock is got is told here.
+            connection.execute("SELECT set_config('statement_timeout', '0', TRUE)")
         except psycopg.errors.QueryCanceled as late:
             raise psycopg.errors.LockNotAvailable(*late.args) from late
-        connection.execute("SELECT set_config('statement_timeout', '0', TRUE)")
     connection.execute("SELECT set_config('lock_timeout', %s, TRUE)", [_LOCK_TIMEOUT])
