@@ -564,6 +564,13 @@ async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.Monk
 # TLS
 
 
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    """What the key of an authority, or of a server, is for."""
+    rest = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment"), False)
+    last = dict.fromkeys(("key_agreement", "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **rest, **last)
+
+
 class Authority:
     """An authority for certificates of servers."""
 
@@ -601,10 +608,12 @@ class Authority:
             .not_valid_before(now - timedelta(days=1))
             .not_valid_after(now + timedelta(days=1))
             .add_extension(of, critical=isinstance(of, x509.BasicConstraints))
-            # Python 3.13 trusts no certificate without it.
+            # Python 3.13 trusts no certificate without these.
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
             )
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(_usage(signs=isinstance(of, x509.BasicConstraints)), True)
         )
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
