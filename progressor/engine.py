@@ -200,11 +200,11 @@ class Engine:
             namespaces={each.name: each.options.step_timeout for each in self.namespaces},
             functions={each.name: each.served() for each in self.namespaces},
             free_slots=pools.free_slots,
-            performed=self._performed,
+            performed=self._saved,
         )
 
-    def _performed(self) -> dict[str, int]:
-        counts = (worker.performed for worker in self._parts.workers)
+    def _saved(self) -> dict[str, int]:
+        counts = (worker.saved for worker in self._parts.workers)
         return dict(zip((each.name for each in self.namespaces), counts, strict=True))
 
     @property
@@ -237,7 +237,7 @@ class Engine:
 
     @property
     def performed(self) -> int:
-        """The number of steps that were saved since the engine was entered."""
+        """The number of handlers that have run since the engine was entered."""
         return sum(worker.performed for worker in self._parts.workers)
 
     async def __aenter__(self) -> Self:

@@ -129,8 +129,7 @@ class Worker:
         self._sent = sent
         self._fed = fed
         self._options = options
-        self.performed = 0
-        """Steps that were saved so far."""
+        self.performed = self.saved = 0  # Handlers that were run so far, and steps that were saved.
         self._outage = Outage(log, _LINES, namespace=namespace.name)
 
     async def step(self, held: Claimed, slot: Slot) -> StepResult:
@@ -186,6 +185,7 @@ class Worker:
         span = None if used is None else used.step(task, handler_of(task))
         with RunningStep(self._lending, task, span) as running:
             began = time.monotonic()
+            self.performed += 1
             if own is None:
                 asked = await perform(self._handler, process, task, self.deadlines)
             else:
@@ -362,7 +362,7 @@ class Worker:
         return step._replace(decision=decision)
 
     def _note(self, task: Task, decision: Decision) -> None:
-        self.performed += 1
+        self.saved += 1
         match decision.disposition:
             case Disposition.RETRY:
                 metrics.RETRIES.labels(task.namespace).inc()

@@ -21,9 +21,12 @@ Rows = Sequence[tuple[Any, ...]]
 DRAWS: Rows = [(True,)]
 """What the statement `draws_numbers` answers to a role that may draw numbers."""
 
-# Another server, one that was started anew, another database under the same name.
+# Another server, one that was started anew, another database under the same name; whether it is a standby,
+# where nobody draws a number. Roles may have settings of their own for texts of times and numbers.
 PLACE = """
-SELECT pg_catalog.pg_postmaster_start_time(), oid
+SELECT
+    (pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint, oid::bigint,
+    pg_catalog.pg_is_in_recovery()
 FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
 """
 
@@ -55,7 +58,8 @@ class ServersMet:
 
     async def __call__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         place = await _rows(connection, PLACE)
-        if place == self._held:
+        ((*_, is_standby),) = place
+        if is_standby or place == self._held:
             return
         await connection.execute(BEGIN, prepare=False)
         await connection.execute(SETTINGS, BOUNDED_TRANSACTION, prepare=False)
