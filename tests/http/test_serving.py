@@ -79,6 +79,21 @@ async def test_a_stop_lets_answers_come(dsn: str) -> None:
         await stopping
 
 
+async def test_who_has_just_connected_is_answered(dsn: str) -> None:
+    """The server took the connection as it stopped; its peer has nobody else to ask."""
+    one = serving(dsn)
+    await one.__aenter__()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(one.url.rpartition(":")[2]))
+    state = one._server.server_state
+    await eventually(lambda: len(state.connections) == 1, "it is taken")
+    stopping = asyncio.ensure_future(one.__aexit__(None, None, None))
+    await eventually(lambda: not one._server.servers[0].is_serving(), "no more are taken")
+    writer.write(b"GET /health/live HTTP/1.1\r\nHost: api\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+    await stopping
+
+
 async def test_a_caller_who_leaves_stops_nothing(dsn: str) -> None:
     """Its task goes on, and nobody waits for it any more."""
     gate = Gate()

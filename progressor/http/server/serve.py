@@ -7,8 +7,10 @@ ready; then it closes its connections, and last the client.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -20,7 +22,7 @@ from progressor import outages
 from progressor.client.client import Client
 from progressor.errors import InvalidRequest
 from progressor.http.server.api_request import RouteContext
-from progressor.http.server.connections import HttpConnections
+from progressor.http.server.connections import HttpConnection, HttpConnections
 from progressor.loggers import Logger
 from progressor.supervision import Background
 
@@ -36,6 +38,8 @@ _OF_TCP = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_
 _OTHER_DESCRIPTORS = 128
 # Seconds that connections may take to close, beyond the waits.
 _BEYOND_DRAIN = 5.0
+# Seconds for the first request of a connection that was taken as the server stopped; and between looks.
+_MOMENT, _LOOKS = 0.5, 0.02
 
 
 class ApiServer:
@@ -135,6 +139,21 @@ class _Uvicorn(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to the program that runs this server."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and leave those that were taken just now a moment to ask."""
+        for server in self.servers:
+            server.close()
+        until = time.monotonic() + _MOMENT
+        while self._has_silent and time.monotonic() < until:  # noqa: ASYNC110 - uvicorn sets no event
+            await asyncio.sleep(_LOOKS)
+        await super().shutdown(sockets)
+
+    @property
+    def _has_silent(self) -> bool:
+        """Return whether a connection is open on which nothing was ever asked."""
+        connections = self.server_state.connections
+        return any(isinstance(each, HttpConnection) and each.cycle is None for each in connections)
 
 
 def url_of(host: str, listener: socket.socket) -> str:
