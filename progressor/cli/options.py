@@ -217,7 +217,7 @@ MetricsHost = Annotated[
 
 
 OF_APP: Mapping[str, Any] = {"app": AppName}
-"""The argument of commands that need an app: `apps.load` returns it."""
+"""The argument of commands that need an app: see `apps.name_of`."""
 FOR_CODECS: Mapping[str, Any] = {"app": AppForCodecs}
 """The argument of commands that need an app for its codecs alone: see `apps.namespaces_of`."""
 ASKING: Mapping[str, Any] = {

@@ -167,7 +167,7 @@ class SessionPool(ConnectionPool[Session]):
 
     With `session_state=False` nothing is left in a session between transactions (no prepared statements,
     settings for each transaction), as a pooler in transaction mode demands. `make` makes a session of a
-    connection. A server whose sequences are behind is refused, unless it hides behind such a pooler.
+    connection. A server whose sequences are behind counts as away.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class SessionPool(ConnectionPool[Session]):
         super().__init__(limit=limit)
         self.dsn = dsn
         self.servers = ServersMet(schema)
-        """The servers that it has met; a pool beside it looks at them with it."""
+        """The servers that it has met; a start notes the one that it has checked."""
         # Host and port of the newest session: the DSN may name several servers.
         self.reached: tuple[str, int] | None = None
         self._schema = schema
