@@ -88,6 +88,7 @@ class Beats:
         self._schema = schema
         self._outage = outage or outage_of(dsn)
         self._failures = 0
+        self._borrowed = 0
         self._borrowing = Outage(log, _BORROWING)
         self._row = {
             "worker_id": worker_id,
@@ -179,8 +180,12 @@ class Beats:
             found = None if borrow is None or refusal.is_denied else borrow(row)
             if found is None:
                 raise
-            self._borrowing.failed(in_one_line(str(refusal)))
+            self._borrowed += 1
+            if self._borrowed > 1:
+                # The server may have come back between the two tries.
+                self._borrowing.failed(in_one_line(str(refusal)))
             return *found, True
+        self._borrowed = 0
         self._borrowing.worked()
         return number, at, False
 
