@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -66,8 +66,15 @@ async def client(dsn: str) -> AsyncIterator[Client]:
         yield engine.client
 
 
-def served(dsn: str, *, access: Access | None = None, port: int = 0, **options: Any) -> ApiServer:
-    client = Client(dsn)
+def served(
+    dsn: str,
+    *,
+    access: Access | None = None,
+    port: int = 0,
+    namespaces: Sequence[Namespace[Any]] = (),
+    **options: Any,
+) -> ApiServer:
+    client = Client(dsn, namespaces)
     app = make_app(client, access=access or OpenAccess(), options=HttpOptions(**options))
     return ApiServer(client, app, host="127.0.0.1", port=port)
 
@@ -142,6 +149,13 @@ async def test_a_stream(client: Client, one: ApiServer) -> None:
         assert (await stream.change())["status"] == "removed"
         with pytest.raises(StopAsyncIteration):
             await stream.block()
+
+
+async def test_a_state_of_another_type(client: Client, dsn: str) -> None:
+    """A server with an app shows states as they are stored, whatever type that app declares."""
+    other = Namespace(NS, state=list[str])
+    async with served(dsn, namespaces=[other]) as one, opened(one, "?state=true") as stream:
+        assert (await stream.change())["state"] == 0
 
 
 async def test_what_is_measured(client: Client, one: ApiServer) -> None:

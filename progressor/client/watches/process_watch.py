@@ -7,7 +7,7 @@ next change. Nothing is read for a consumer before it asks, and nothing in a ste
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ from progressor.client.results import ProcessChange, WatchedStatus
 from progressor.client.watches.positions import REMOVED, UNKNOWN, WatchPlace
 from progressor.codecs.codec import Owner
 from progressor.errors import HistoryTruncated, process_not_found
+from progressor.handlers.process import Process
 from progressor.inputs import HistoryRange
 from progressor.model import Event, Snapshot
 from progressor.node.node import Node
@@ -39,7 +40,7 @@ class ProcessWatch:
         *,
         namespace: str,
         process_id: str,
-        state: bool,
+        state: Callable[[Process[Any]], Any] | None,
         events: bool,
     ) -> None:
         self._node = node
@@ -47,7 +48,7 @@ class ProcessWatch:
         self._watch = watch
         self._place = place
         self._namespace, self._process_id = namespace, process_id
-        self._shows_state, self._shows_events = state, events
+        self._state_of, self._shows_events = state, events
         self._status: WatchedStatus = "running"
         self.is_over = False
         """Whether the process was removed, and that was told."""
@@ -74,7 +75,7 @@ class ProcessWatch:
             self._process_id,
             place.life,
             after=after,
-            state=self._shows_state,
+            state=self._state_of is not None,
             limit=_MOST_EVENTS,
             room=_ROOM,
         )
@@ -154,7 +155,7 @@ class ProcessWatch:
         )
 
     async def _state(self, snapshot: Snapshot) -> Any:
-        return (await self._reader.view(snapshot)).state if self._shows_state else None
+        return None if self._state_of is None else self._state_of(await self._reader.view(snapshot))
 
 
 def _follows(events: list[Event], last: int, snapshot: Snapshot) -> bool:
@@ -178,10 +179,12 @@ class Watches:
         process_id: str,
         place: WatchPlace | None,
         *,
-        state: bool,
+        state: Callable[[Process[Any]], Any] | None = None,
         events: bool = True,
     ) -> ProcessWatch:
         """Return a watch of a process, behind a place if one is given; its consumer must leave it.
+
+        With `state`, each change has what this function makes of the process.
 
         Raise ProcessNotFound if there is no such process, and InvalidRequest if there are too many watches.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from operator import attrgetter
 
 from progressor.client.results import ProcessChange
 from progressor.client.watches.positions import WatchPlace, place_of
@@ -33,7 +34,8 @@ class Watching:
     async def _changes(
         self, namespace: str, process_id: str, place: WatchPlace | None, *, state: bool
     ) -> AsyncIterator[ProcessChange]:
-        watch = await self.watches.begin(namespace, process_id, place, state=state)
+        typed = attrgetter("state") if state else None
+        watch = await self.watches.begin(namespace, process_id, place, state=typed)
         try:
             while not watch.is_over:
                 await watch.waits()

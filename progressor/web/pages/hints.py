@@ -31,7 +31,7 @@ async def hints(request: PageRequest, namespace: str, process_id: str) -> Respon
         return Response(media_type=STREAM)
     request.move_to(request.server.watch_places)
     watches = request.server.client.watches
-    watch = await watches.begin(namespace, process_id, None, state=False, events=False)
+    watch = await watches.begin(namespace, process_id, None, events=False)
     return HintStream(request, watch, [Scope.PROCESSES_READ], namespace)
 
 

@@ -22,7 +22,7 @@ from progressor.http.server.operation import Routes
 from progressor.http.server.parameters import NamespaceName, ProcessId
 from progressor.http.server.routers.streams import ROOM, EventStream, event_of, head_of_stream
 from progressor.http.wire import headers
-from progressor.http.wire.models import plain
+from progressor.http.wire.models import plain, state_of
 from progressor.http.wire.paths import PROCESS
 from progressor.rights import Scope
 
@@ -66,7 +66,8 @@ async def watch(
         return head_of_stream()
     request.move_to(request.server.watch_places)
     watches = request.server.client.watches
-    begun = await watches.begin(namespace, process_id, place, state=state, events=events)
+    stored = state_of if state else None
+    begun = await watches.begin(namespace, process_id, place, state=stored, events=events)
     scopes = [Scope.PROCESSES_READ, *([Scope.STATE_READ] if state or events else [])]
     return ChangeStream(request, begun, scopes, namespace)
 
