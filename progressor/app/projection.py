@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from progressor.config import RetryPolicy
 from progressor.errors import InvalidRequest
+from progressor.handlers.function import signature_of
 from progressor.handlers.step_connection import wanted_connection
 from progressor.inputs import all_names_like, check_count, check_text
 from progressor.model import FEED_KINDS, FeedKind, WantedConnection
@@ -148,7 +149,7 @@ class Projection:
         name = getattr(function, "__name__", "function")
         if not inspect.iscoroutinefunction(function):
             raise InvalidRequest(f"{name} must be an async function", field=name)
-        found = list(inspect.signature(function).parameters.values())
+        found = list(signature_of(function).parameters.values())
         if len(found) != len(parameters) or any(each.kind is each.KEYWORD_ONLY for each in found):
             raise InvalidRequest(f"{name} must take ({', '.join(parameters)})", field=name)
         wanted = _wanted(function, found[-1].name, name)

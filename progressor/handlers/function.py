@@ -7,6 +7,7 @@ which refuses it and leaves the process alone.
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -31,6 +32,14 @@ from progressor.handlers.step_connection import (
 )
 from progressor.inputs import HistoryRange
 from progressor.model import WantedConnection
+
+if sys.version_info >= (3, 14):
+    from annotationlib import Format
+
+    # Annotations are evaluated now, perhaps before a type is defined: that one is a ForwardRef then.
+    signature_of = partial(inspect.signature, annotation_format=Format.FORWARDREF)
+else:
+    signature_of = inspect.signature
 
 _EMPTY = inspect.Parameter.empty
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -233,7 +242,7 @@ def _signature(
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise InvalidRequest(f"{name} must return, not yield", field=name)
     try:
-        signature = inspect.signature(target)
+        signature = signature_of(target)
     except (TypeError, ValueError, NameError) as error:
         raise InvalidRequest(f"{name} has no readable signature: {error}", field=name) from error
     keywords = [each for each in signature.parameters.values() if each.kind is _KEYWORD]
@@ -305,8 +314,9 @@ def _resolve(annotation: Any, *, target: Callable[..., Any], name: str, around: 
             include_extras=True,
         )
     except Exception as error:
+        written = getattr(annotation, "__forward_arg__", annotation)
         raise InvalidRequest(
-            f"{name}: annotation {annotation!r} cannot be resolved: {error}; "
+            f"{name}: annotation {written!r} cannot be resolved: {error}; "
             "define or import the type before the function, outside `if TYPE_CHECKING`",
             field=name,
         ) from error

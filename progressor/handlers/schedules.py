@@ -16,6 +16,7 @@ from progressor.calendars import Rule
 from progressor.calendars.wall_clock import zone_of
 from progressor.errors import InvalidRequest
 from progressor.handlers.codec import encode, json_object
+from progressor.handlers.function import signature_of
 from progressor.handlers.served import served_by
 from progressor.inputs import NAMESPACE_PATTERN, check_namespace, check_text
 from progressor.messages.message import Message
@@ -177,7 +178,7 @@ def _check_functions(**given: Any) -> None:
         if inspect.iscoroutinefunction(function):
             raise InvalidRequest(f"{field} must not be an async function: it only computes", field=field)
         try:
-            inspect.signature(function).bind(None)
+            signature_of(function).bind(None)
         except TypeError as error:
             raise InvalidRequest(
                 f"{field} must be a function of one argument, the nominal time ({error})", field=field

@@ -6,7 +6,6 @@ engine. What cannot be saved there fails here.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, Reject
 from progressor.handlers.codec import JSON, Wire, decode_any, encode, json_object, require_in_range
 from progressor.handlers.dry_run import timers_after
+from progressor.handlers.function import signature_of
 from progressor.handlers.limits import bounded
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Draft, Process, WritableProcess
@@ -253,7 +253,7 @@ def _served(target: object, namespace: Namespace[Any] | None, task_type: TaskTyp
 
 def _bindable(target: Callable[..., Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the resources of a namespace: None for those of its other functions, which do not run."""
-    parameters = inspect.signature(target).parameters.values()
+    parameters = signature_of(target).parameters.values()
     wanted = [
         each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty
     ]

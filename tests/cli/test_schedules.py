@@ -41,7 +41,7 @@ def test_why_nothing_is_sent(ask: Ask) -> None:
     found = {}
     while found.get("retrying") is None:
         (found,) = (each for each in ask(*ON, "--json").json if each["name"] == "flawed")
-    assert found["retrying"] == "ZeroDivisionError: integer division or modulo by zero"
+    assert found["retrying"].startswith("ZeroDivisionError: ")
     # While it is tried once more it only waits.
     while "retrying: ZeroDivisionError" not in (listed := " ".join(ask(*ON).out.split())):
         assert "shop.report/flawed 1 wait" in listed

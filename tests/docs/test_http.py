@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 import threading
@@ -45,6 +46,7 @@ def _api(dsn: str) -> Iterator[str]:
         loop.close()
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl")
 def test_the_session_does_what_it_says(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command prints the lines below it, and the program of the page works."""
     module = _execute_all([block for block in blocks(_PAGE, "python") if block.runs], dsn)

@@ -83,7 +83,7 @@ def daily() -> tuple[Namespace[int], list[datetime]]:
     async def begin(process: Process[int]) -> None:
         process.set_timer(every=DAY)
 
-    @namespace.timeout
+    @namespace.timeout(fused=True)
     async def fire(process: Process[int]) -> None:
         fired.append(process.now)
 
@@ -103,7 +103,6 @@ async def test_a_timer_costs_two_round_trips(dsn: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(Session, "_send", noted)
     async with World(dsn, [namespace], now=BEGIN) as world:
         await world.client.start("days", "p")
-        # A first run in a worker is claimed apart.
         await world.advance(2 * DAY)
         trips.clear()
         await world.advance(30 * DAY)

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import gc
 import logging
+import sys
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -162,6 +163,7 @@ async def test_a_task_that_cannot_be_cancelled_holds_up_no_other(caplog: pytest.
     assert "not to be cancelled" in caplog.text
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="asyncio has no time-outs for such a task there")
 async def test_a_task_in_plain_python_ends_at_its_time() -> None:
     """As one of a debugger or a notebook, which is no `asyncio.Task` of C."""
     python_task: Any = vars(asyncio.tasks)["_PyTask"]
