@@ -96,10 +96,15 @@ class Cron:
         asked = from_moment("moment", moment)
         if asked is None:
             return None
-        fields = _fields_of(self.text)
-        if fields.fixed:
-            return first_fixed(asked, zone_of(self.tz), fields.walls)
-        return first_elapsed(asked, zone_of(self.tz), lambda wall: next(fields.walls(wall), None))
+        walls = _fields_of(self.text).walls
+        if self.is_fixed:
+            return first_fixed(asked, zone_of(self.tz), walls)
+        return first_elapsed(asked, zone_of(self.tz), lambda wall: next(walls(wall), None))
+
+    @property
+    def is_fixed(self) -> bool:
+        """True if its times are fixed on the wall clock; False if real time counts when that changes."""
+        return _fields_of(self.text).fixed
 
     def as_json(self) -> dict[str, Any]:
         """Return the rule as JSON has it; `rule_of` reads it."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from progressor.calendars.cron import Cron
 from progressor.calendars.monthly import Monthly
 from progressor.calendars.rrule import RRule
-from progressor.calendars.wall_clock import zone_of
+from progressor.calendars.wall_clock import Wall, shown, zone_of
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_seconds
 
@@ -44,6 +44,13 @@ def rule_of(json: Mapping[str, Any]) -> Rule | timedelta:
         'a rule must be {"cron", "tz"}, {"rrule", "start", "tz"}, {"day", "at", "tz"} or {"seconds"}',
         field="every",
     )
+
+
+def wall_of(rule: Rule | timedelta, moment: datetime) -> Wall | None:
+    """Return what the clock of a rule shows at one of its times; None if it goes by real time, or UTC."""
+    if isinstance(rule, timedelta) or rule.tz == "UTC" or (isinstance(rule, Cron) and not rule.is_fixed):
+        return None
+    return shown(moment, zone_of(rule.tz))
 
 
 def _start(text: object, tz: object) -> datetime:

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic_core import from_json, to_json
 
-from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, rule_of
-from progressor.calendars.wall_clock import moment_of, shown, zone_of
+from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, rule_of, wall_of
+from progressor.calendars.wall_clock import Wall, moment_of, shown, zone_of
 from progressor.errors import InvalidRequest
 from progressor.inputs import LONGEST_DELAY, can_be_stored
 
@@ -140,7 +140,8 @@ class Occurrence(NamedTuple):
     """One time of a recurrence, as the task of its timer keeps it.
 
     `passed` times before it were passed over without a step; `caught_up` in a row before it were overdue.
-    With `begun` it is run however late: its step was tried before, or is fired by hand.
+    With `begun` it is run however late: its step was tried before, or is fired by hand. `wall` is the time
+    that the clock of its rule was to show at `nominal` when it was stored; None: it was not stored yet.
     """
 
     recurrence: Recurrence
@@ -148,6 +149,7 @@ class Occurrence(NamedTuple):
     passed: int = 0
     caught_up: int = 0
     begun: bool = False
+    wall: Wall | None = None
 
     @property
     def may_be_passed_over(self) -> bool:
@@ -187,7 +189,7 @@ class Occurrence(NamedTuple):
 
         `now` is when that step began.
         """
-        rule, nominal = self.recurrence, self.nominal
+        rule, nominal = self.recurrence, self._over
         if rule.drift == "after" and isinstance(rule.every, timedelta):
             later = _later(now, rule.every)
             return None if later is None else Occurrence(rule, later)
@@ -209,11 +211,23 @@ class Occurrence(NamedTuple):
         rule = self.recurrence
         if rule.catch_up != "one" or rule.drift == "after":
             return self.passed
-        return min(self.passed + rule.times(self.nominal, now), MOST_COUNTED)
+        return min(self.passed + rule.times(self._over, now), MOST_COUNTED)
+
+    @property
+    def _over(self) -> datetime:
+        """The moment behind which its rule has other times than this one.
+
+        It is later than `nominal` if the clock has been set back since: it shows the same time once more.
+        """
+        every = self.recurrence.every
+        if self.wall is None or isinstance(every, timedelta):
+            return self.nominal
+        return max(self.nominal, moment_of(self.wall, zone_of(every.tz)))
 
     def as_bytes(self) -> bytes:
         """Return it as it is stored: JSON."""
         within, jitter, between = self.recurrence[3:]
+        wall = self.wall or wall_of(self.recurrence.every, self.nominal)
         return to_json(
             {
                 "every": json_of(self.recurrence.every),
@@ -226,6 +240,7 @@ class Occurrence(NamedTuple):
                 "passed": self.passed,
                 "caught_up": self.caught_up,
                 "begun": self.begun,
+                **({} if wall is None else {"wall": wall}),
             }
         )
 
@@ -254,6 +269,7 @@ def occurrence_of(stored: bytes) -> Occurrence:
             given["caught_up"],
             # The first releases with recurring timers did not note it.
             given.get("begun", False),
+            datetime.fromisoformat(given["wall"]) if "wall" in given else None,
         )
     except InvalidRequest:
         raise

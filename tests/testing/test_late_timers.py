@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from progressor import Cron, InvalidRequest, Namespace, Process, RetryPolicy, Task, TaskType
+from progressor import Cron, InvalidRequest, Monthly, Namespace, Process, RetryPolicy, Task, TaskType
+from progressor.calendars import wall_clock
 from progressor.testing import BrokenInWorld, World, process
 from progressor.timers.recurrence import Occurrence, Recurrence
 
@@ -169,3 +170,26 @@ async def test_the_trace_says_what_was_passed_over(dsn: str, options: dict[str, 
             "hours": {"passed_over": "outside of its hours", "goes_on_at": "2024-03-02T09:00:00Z"},
         }
         assert (await world.client.get("invoices", "a")).state == ["late 02 02"]
+
+
+async def test_a_law_that_sets_the_clock_back_bills_nobody_twice(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time that was armed before comes at its moment, an hour early by the new clock, and once."""
+    namespace = Namespace("bills", state=list[str])
+
+    @namespace.init
+    async def begin(process: Process[list[str]]) -> None:
+        process.state = []
+        process.set_timer(every=Monthly(1, at=time(9), tz="Asia/Almaty"))
+
+    @namespace.timeout
+    async def bill(process: Process[list[str]]) -> None:
+        process.state.append(f"{process.task.nominal:%m-%d %H:%M}")
+
+    monkeypatch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=6)))
+    async with World(dsn, [namespace], now=START - 20 * DAY) as world:
+        await world.client.start("bills", "a")
+        monkeypatch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=5)))
+        await world.advance(55 * DAY)
+        assert (await world.client.get("bills", "a")).state == ["03-01 03:00", "04-01 04:00"]

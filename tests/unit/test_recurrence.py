@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, timezone
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from progressor import Cron, InvalidRequest, Monthly, RRule, SetTimer
+from progressor.calendars import wall_clock
 from progressor.model import Task, TaskType
 from progressor.timers import recurring
 from progressor.timers.recurrence import (
@@ -344,7 +345,31 @@ def test_stored_and_read_again(timer: SetTimer) -> None:
     assert occurrence.as_bytes() == stored
     following = occurrence.next(T0 + 3 * HOUR)
     assert following is not None
-    assert occurrence_of(following.as_bytes()) == following
+    assert occurrence_of(following.as_bytes())._replace(wall=None) == following
+
+
+NINE: list[Any] = [
+    Cron("0 9 * * *", tz="Asia/Almaty"),
+    RRule("FREQ=DAILY;BYHOUR=9", datetime(2024, 1, 1, 3, tzinfo=UTC), tz="Asia/Almaty"),
+]
+
+
+@pytest.mark.parametrize("rule", NINE)
+@given(hours=st.integers(-3, 3), late=st.integers(0, 5))
+def test_a_zone_that_changes_its_clock(rule: Any, hours: int, late: int) -> None:
+    """A time that was stored before comes once, at its moment, and the next one by the new clock."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=6)))
+        stored = SetTimer(every=rule).armed(datetime(2024, 2, 29, 12, tzinfo=UTC), "ns", "p", "").occurrence
+        patch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=6 + hours)))
+        assert stored is not None
+        occurrence = occurrence_of(stored)
+        at = occurrence.nominal + late * HOUR
+        following = occurrence.next(at)
+        assert occurrence.missed(at) == 0
+    assert occurrence.nominal == datetime(2024, 3, 1, 3, tzinfo=UTC)
+    assert following is not None
+    assert following.nominal == datetime(2024, 3, 2, 3, tzinfo=UTC) - hours * HOUR
 
 
 def test_only_the_engine_says_what_a_task_keeps() -> None:
