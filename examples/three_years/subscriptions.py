@@ -74,7 +74,7 @@ async def invoice(process: Process[Subscription], *, provider: Provider, prices:
     """Charge a month. What the bank declines is left to the dunning, and the next month comes as ever."""
     nominal = process.task.nominal
     assert nominal is not None  # noqa: S101 - a timer that recurs has one
-    day = nominal.astimezone(BERLIN).date()
+    day = nominal.date()
     month, cents = f"{day:%Y-%m}", share(process, day, prices[process.state.plan])
     process.emit("invoiced", month=month, cents=cents, nominal=nominal)
     await settle(process, Invoice(month=month, cents=cents, declined=0), provider)

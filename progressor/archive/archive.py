@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from progressor.archive.places import place_at, without_secrets
+from progressor.archive.places import CUT_OFF, place_at, without_secrets
 from progressor.archive.records import (
     FORMAT,
     EventRecord,
@@ -164,16 +164,19 @@ class Archive:
 
     def parts(self, namespace: str, *, born: datetime | None = None) -> Iterator[tuple[str, Manifest]]:
         """Yield the parts of a namespace; with `born` those that may have a process made then. Block."""
+        for name in self._names(namespace, born):
+            manifest = self._manifest(name)
+            if manifest is not None:
+                yield name, manifest
+
+    def _names(self, namespace: str, born: datetime | None) -> Iterator[str]:
         for name in self._place.names(namespace):
             span = _PART.fullmatch(name)
             if span is None:
                 continue
             first, last = (datetime.strptime(each, _TIME).replace(tzinfo=UTC) for each in span.groups())
-            if born is not None and not first <= born <= last:
-                continue
-            manifest = self._manifest(name)
-            if manifest is not None:
-                yield name, manifest
+            if born is None or first <= born <= last:
+                yield name
 
     def records(self, name: str, manifest: Manifest) -> Iterator[Record]:
         """Yield the records of a part; raise ArchiveDamaged. Block."""
@@ -181,9 +184,9 @@ class Archive:
             yield read_line(line, number=number)
 
     def strays(self, namespace: str) -> Iterator[str]:
-        """Yield the files of a namespace that have no manifest, and so are no parts. Block."""
+        """Yield the files of a namespace that have no manifest, or are not whole: no parts. Block."""
         for name in self._place.names(namespace):
-            if _PART.fullmatch(name) and self._manifest(name) is None:
+            if name.endswith(CUT_OFF) or (_PART.fullmatch(name) and self._manifest(name) is None):
                 yield name
 
     def count(self, name: str, manifest: Manifest, process_ids: Collection[str]) -> Found:
@@ -222,6 +225,19 @@ class Archive:
             return await asyncio.to_thread(self._events, namespace, process_id, born)
 
     def _events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
+        while True:
+            names = {*self._names(namespace, born)}
+            try:
+                found = self._found(namespace, process_id, born)
+            except FileNotFoundError:
+                if names <= {*self._names(namespace, born)}:
+                    raise
+            else:
+                # A removal may have put another part in the place of one, which was not listed then.
+                if names <= {*self._names(namespace, born)}:
+                    return found
+
+    def _found(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
         found: dict[int, Event] = {}
         # A database that was restored from a backup has other events under these numbers: the latest count.
         for name, manifest in sorted(self.parts(namespace, born=born), key=lambda part: part[1].made_at):

@@ -14,6 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 from progressor.errors import InvalidRequest
 
+CUT_OFF = ".part"
+"""The end of the name of a file while it is written; it stays if that is cut off."""
+
 
 class FileStore(Protocol):
     """A place of files, by names with slashes."""
@@ -48,7 +51,7 @@ class Directory:
         path = self._root / name
         there = next(each for each in (self._root, *self._root.parents) if each.exists())
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        made = path.with_name(f".{path.name}.part")
+        made = path.with_name(f".{path.name}{CUT_OFF}")
         try:
             with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(data)
@@ -72,8 +75,7 @@ class Directory:
         # Not `rglob`, which leaves out folders that it may not read; nor `exists`, which is False of these.
         found = [Path(at, name) for at, _, names in os.walk(top, onerror=_unreadable) for name in names]
         for path in sorted(found):
-            if not path.name.startswith("."):
-                yield path.relative_to(self._root).as_posix()
+            yield path.relative_to(self._root).as_posix()
 
     def remove(self, name: str) -> None:
         path = self._root / name

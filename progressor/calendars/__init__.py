@@ -6,6 +6,7 @@ from progressor.calendars.rrule import RRule as RRule
 from progressor.calendars.rules import (
     Rule as Rule,
     json_of as json_of,
+    on_clock as on_clock,
+    over as over,
     rule_of as rule_of,
-    wall_of as wall_of,
 )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, timezone
 from typing import Any, TypeAlias
 
 from progressor.calendars.cron import Cron
 from progressor.calendars.monthly import Monthly
 from progressor.calendars.rrule import RRule
-from progressor.calendars.wall_clock import Wall, shown, zone_of
+from progressor.calendars.wall_clock import moment_of, zone_of
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_seconds
+
+_MINUTE = timedelta(minutes=1)
 
 Rule: TypeAlias = Cron | RRule | Monthly
 
@@ -46,11 +48,27 @@ def rule_of(json: Mapping[str, Any]) -> Rule | timedelta:
     )
 
 
-def wall_of(rule: Rule | timedelta, moment: datetime) -> Wall | None:
-    """Return what the clock of a rule shows at one of its times; None if it goes by real time, or UTC."""
-    if isinstance(rule, timedelta) or rule.tz == "UTC" or (isinstance(rule, Cron) and not rule.is_fixed):
-        return None
-    return shown(moment, zone_of(rule.tz))
+def on_clock(rule: Rule | timedelta, moment: datetime) -> datetime:
+    """Return a moment with the offset from UTC that the clock of a rule has then."""
+    if isinstance(rule, timedelta):
+        return moment
+    offset = moment.astimezone(zone_of(rule.tz)).utcoffset()
+    # JSON has no seconds of an offset; zones have such before they had laws.
+    return moment.astimezone(timezone(offset) if offset and not offset % _MINUTE else UTC)
+
+
+def over(rule: Rule | timedelta, nominal: datetime) -> datetime:
+    """Return the moment behind which a rule has other times than this one, as `on_clock` returned it.
+
+    It is later than `nominal` if a law has set the clock back since: it shows that time once more.
+    """
+    if (
+        isinstance(rule, timedelta)
+        or not nominal.utcoffset()
+        or (isinstance(rule, Cron) and not rule.is_fixed)
+    ):
+        return nominal
+    return max(nominal, moment_of(nominal.replace(tzinfo=None), zone_of(rule.tz)))
 
 
 def _start(text: object, tz: object) -> datetime:

@@ -48,7 +48,8 @@ def reencode(
 
     async def run(dsn: str) -> Reencoded:
         # It waits for no replies, so it needs no signals.
-        options = ConnectionOptions(**{**settings.connection_options(), "signals": False})
+        without = {"signals": False, "listen_database_url": None}
+        options = ConnectionOptions(**{**settings.connection_options(), **without})
         node = Node(dsn, options, ring=lambda *_: None)
         with stderr().status("") as shown:
 

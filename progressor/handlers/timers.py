@@ -134,10 +134,23 @@ def _armed(task: Task, changes: tuple[TimerChange, ...], now: datetime) -> tuple
 
 def _with_next(task: Task, changes: tuple[TimerChange, ...], now: datetime) -> tuple[TimerChange, ...]:
     occurrence = task.occurrence
-    if occurrence is None or any(each.name == (task.name or "") for each in changes):
+    if occurrence is None:
         return changes
+    own = task.name or ""
+    if any(each.name == own for each in changes):
+        return tuple(_going_on(each, occurrence, now) if each.name == own else each for each in changes)
     following = occurrence.next(now)
     return changes if following is None else (*changes, _timer_of(task, following))
+
+
+def _going_on(change: TimerChange, occurrence: Occurrence, now: datetime) -> TimerChange:
+    """Return a timer that its own step sets anew by the same rule of a calendar, from its next time on."""
+    rule = occurrence.recurrence.every
+    if not isinstance(change, SetTimer) or isinstance(rule, timedelta) or change.every != rule:
+        return change
+    following = occurrence.recurrence.after(occurrence.nominal, now)
+    is_open = change.at is None and change.after is None and following is not None
+    return replace(change, at=following) if is_open else change
 
 
 def _timer_of(task: Task, occurrence: Occurrence) -> SetTimer:

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic_core import from_json, to_json
 
-from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, rule_of, wall_of
-from progressor.calendars.wall_clock import Wall, moment_of, shown, zone_of
+from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, on_clock, over, rule_of
+from progressor.calendars.wall_clock import moment_of, shown, zone_of
 from progressor.errors import InvalidRequest
 from progressor.inputs import LONGEST_DELAY, can_be_stored
 
@@ -90,14 +90,15 @@ class Recurrence(NamedTuple):
             found = self.every.after(moment)
         if found is None:
             raise InvalidRequest(f"{self.every!r} has no time after {moment.isoformat()}", field="every")
-        return found
+        return on_clock(self.every, found)
 
     def after(self, nominal: datetime, moment: datetime) -> datetime | None:
         """Return the first nominal time after both; None if the rule has ended."""
-        last = max(nominal, moment)
+        last = max(over(self.every, nominal), moment)
         if isinstance(self.every, timedelta):
             return _later(nominal, ((last - nominal) // self.every + 1) * self.every)
-        return self.every.after(last)
+        found = self.every.after(last)
+        return None if found is None else on_clock(self.every, found)
 
     def due(self, nominal: datetime, *names: str, since: datetime | None = None) -> datetime:
         """Return when a nominal time is due; a timer of these names has the same jitter each time."""
@@ -130,7 +131,7 @@ class Recurrence(NamedTuple):
         """Return the number of nominal times after `nominal` and up to `until`, at most MOST_COUNTED."""
         if isinstance(self.every, timedelta):
             return min(max((until - nominal) // self.every, 0), MOST_COUNTED)
-        found = 0
+        found, nominal = 0, over(self.every, nominal)
         while found < MOST_COUNTED and (following := self.every.after(nominal)) and following <= until:
             nominal, found = following, found + 1
         return found
@@ -139,9 +140,9 @@ class Recurrence(NamedTuple):
 class Occurrence(NamedTuple):
     """One time of a recurrence, as the task of its timer keeps it.
 
+    `nominal` has the offset that the clock of the rule has then, by what was known when it was computed.
     `passed` times before it were passed over without a step; `caught_up` in a row before it were overdue.
-    With `begun` it is run however late: its step was tried before, or is fired by hand. `wall` is the time
-    that the clock of its rule was to show at `nominal` when it was stored; None: it was not stored yet.
+    With `begun` it is run however late: its step was tried before, or is fired by hand.
     """
 
     recurrence: Recurrence
@@ -149,7 +150,6 @@ class Occurrence(NamedTuple):
     passed: int = 0
     caught_up: int = 0
     begun: bool = False
-    wall: Wall | None = None
 
     @property
     def may_be_passed_over(self) -> bool:
@@ -189,7 +189,7 @@ class Occurrence(NamedTuple):
 
         `now` is when that step began.
         """
-        rule, nominal = self.recurrence, self._over
+        rule, nominal = self.recurrence, self.nominal
         if rule.drift == "after" and isinstance(rule.every, timedelta):
             later = _later(now, rule.every)
             return None if later is None else Occurrence(rule, later)
@@ -211,23 +211,11 @@ class Occurrence(NamedTuple):
         rule = self.recurrence
         if rule.catch_up != "one" or rule.drift == "after":
             return self.passed
-        return min(self.passed + rule.times(self._over, now), MOST_COUNTED)
-
-    @property
-    def _over(self) -> datetime:
-        """The moment behind which its rule has other times than this one.
-
-        It is later than `nominal` if the clock has been set back since: it shows the same time once more.
-        """
-        every = self.recurrence.every
-        if self.wall is None or isinstance(every, timedelta):
-            return self.nominal
-        return max(self.nominal, moment_of(self.wall, zone_of(every.tz)))
+        return min(self.passed + rule.times(self.nominal, now), MOST_COUNTED)
 
     def as_bytes(self) -> bytes:
         """Return it as it is stored: JSON."""
         within, jitter, between = self.recurrence[3:]
-        wall = self.wall or wall_of(self.recurrence.every, self.nominal)
         return to_json(
             {
                 "every": json_of(self.recurrence.every),
@@ -240,7 +228,6 @@ class Occurrence(NamedTuple):
                 "passed": self.passed,
                 "caught_up": self.caught_up,
                 "begun": self.begun,
-                **({} if wall is None else {"wall": wall}),
             }
         )
 
@@ -255,21 +242,21 @@ def occurrence_of(stored: bytes) -> Occurrence:
     """Return an occurrence from its stored form; InvalidRequest if this release cannot read that."""
     try:
         given = from_json(stored)
+        every, nominal = rule_of(given["every"]), datetime.fromisoformat(given["nominal"])
         return Occurrence(
             Recurrence(
-                rule_of(given["every"]),
+                every,
                 given["drift"],
                 given["catch_up"],
                 _duration(given["within"]),
                 _duration(given["jitter"]),
                 None if given["between"] is None else window_of(given["between"]),
             ),
-            datetime.fromisoformat(given["nominal"]),
+            # The first releases with recurring timers stored it in UTC, and did not note what was begun.
+            nominal if nominal.utcoffset() else on_clock(every, nominal),
             given["passed"],
             given["caught_up"],
-            # The first releases with recurring timers did not note it.
             given.get("begun", False),
-            datetime.fromisoformat(given["wall"]) if "wall" in given else None,
         )
     except InvalidRequest:
         raise

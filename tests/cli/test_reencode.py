@@ -127,6 +127,15 @@ def test_what_cannot_be_read_ends_it_with_1(reencode: Run, stored: int, dsn: str
     assert K1.hex() not in shown.out + shown.err
 
 
+def test_it_works_behind_a_pooler_that_lets_no_notifications_through(
+    reencode: Run, stored: int, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the way past it is set for all commands."""
+    monkeypatch.setenv("PROGRESSOR_LISTEN_DATABASE_URL", dsn)
+    done = reencode("--dry-run")
+    assert (done.status, "listen" in done.err) == (0, False)
+
+
 def test_it_needs_a_keyring(reencode: Run) -> None:
     """An app without one, and a namespace that it lacks, are told what is missing."""
     done = reencode(of="plain")

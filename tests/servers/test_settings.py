@@ -90,6 +90,9 @@ def odd(dsn: str, settings: dict[str, str]) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         database = sql.Identifier(connection.info.dbname)
         known = {name for (name,) in connection.execute("SELECT name FROM pg_settings").fetchall()}
+        if connection.info.server_version >= 190000:
+            # It is there, and cannot be off any more.
+            known.remove("standard_conforming_strings")
         for name, value in settings.items():
             # transaction_timeout is of PostgreSQL 17.
             if name in known:

@@ -172,24 +172,90 @@ async def test_the_trace_says_what_was_passed_over(dsn: str, options: dict[str, 
         assert (await world.client.get("invoices", "a")).state == ["late 02 02"]
 
 
-async def test_a_law_that_sets_the_clock_back_bills_nobody_twice(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The time that was armed before comes at its moment, an hour early by the new clock, and once."""
+@pytest.fixture
+def law(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets the hours from UTC that the clock of every zone has."""
+
+    def law(hours: int) -> None:
+        monkeypatch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=hours)))
+
+    return law
+
+
+def bills(at: time, *, sets_anew: bool = False, **late: Any) -> Namespace[list[str]]:
+    """It bills on the first of each month, by the clock of Almaty."""
     namespace = Namespace("bills", state=list[str])
+    monthly = Monthly(1, at=at, tz="Asia/Almaty")
 
     @namespace.init
     async def begin(process: Process[list[str]]) -> None:
         process.state = []
-        process.set_timer(every=Monthly(1, at=time(9), tz="Asia/Almaty"))
+        process.set_timer(every=monthly, **late)
 
     @namespace.timeout
     async def bill(process: Process[list[str]]) -> None:
-        process.state.append(f"{process.task.nominal:%m-%d %H:%M}")
+        process.state.append(f"{process.task.nominal:%m-%d %H:%M} {process.task.missed}")
+        if sets_anew:
+            process.set_timer(every=monthly, **late)
 
-    monkeypatch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=6)))
-    async with World(dsn, [namespace], now=START - 20 * DAY) as world:
+    return namespace
+
+
+@pytest.mark.parametrize("sets_anew", [False, True])
+@pytest.mark.parametrize("at", [time(0), time(9)])
+async def test_a_law_that_sets_the_clock_back_bills_nobody_twice(
+    dsn: str, law: Any, at: time, sets_anew: bool
+) -> None:
+    """The time that was armed before comes at its moment, once, and keeps the day that it was for."""
+    law(6)
+    async with World(dsn, [bills(at, sets_anew=sets_anew)], now=START - 20 * DAY) as world:
         await world.client.start("bills", "a")
-        monkeypatch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=5)))
+        law(5)
         await world.advance(55 * DAY)
-        assert (await world.client.get("bills", "a")).state == ["03-01 03:00", "04-01 04:00"]
+        assert (await world.client.get("bills", "a")).state == [
+            f"03-01 {at:%H:%M} 0",
+            f"04-01 {at:%H:%M} 0",
+        ]
+        timer = (await world.client.get("bills", "a")).timers[""]
+        assert timer.next is not None
+
+
+@pytest.mark.parametrize("late", [{"catch_up": "skip"}, {"catch_up": "all"}, {"within": 2 * HOUR}])
+async def test_a_time_that_the_clock_shows_again_is_no_other_one(
+    dsn: str, law: Any, late: dict[str, Any]
+) -> None:
+    """It does not pass over the one that was armed, and does not count as missed."""
+    law(6)
+    async with World(dsn, [bills(time(9), **late)], now=START - 20 * DAY) as world:
+        await world.client.start("bills", "a")
+        law(5)
+        await world.client.pause("bills", reason="a worker that is late")
+        await world.advance(20 * DAY + 4 * HOUR + timedelta(minutes=6))
+        await world.client.resume("bills")
+        await world.advance(35 * DAY)
+        assert (await world.client.get("bills", "a")).state[-2:] == ["03-01 09:00 0", "04-01 09:00 0"]
+
+
+async def test_a_schedule_keeps_the_day_that_it_was_for(dsn: str, law: Any) -> None:
+    """Its functions get the midnight that was armed, though it comes at 23:00 of the day before."""
+    closing = Namespace("closing", state=str)
+
+    @closing.init
+    async def begin(process: Process[str], day: str) -> None:
+        process.state = day
+
+    closing.schedule(
+        "nightly",
+        Cron("0 0 * * *", tz="Asia/Almaty"),
+        start=lambda at: f"{at:%m%d}",
+        args=lambda at: f"{at:%d}",
+    )
+    law(6)
+    async with World(dsn, [closing], now=START - DAY) as world:
+        await world.advance(DAY / 2)
+        law(5)
+        await world.advance(3 * DAY)
+        found = {
+            each.process_id: each.state for each in (await world.client.search(namespace="closing")).items
+        }
+        assert found == {"0301": "01", "0302": "02", "0303": "03"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -151,3 +152,41 @@ def test_files_without_a_manifest_are_named(filled: Archive, tmp_path: Path) -> 
     name, _ = next(filled.parts(NS))
     (tmp_path / f"{name}.json").unlink()
     assert list(filled.strays(NS)) == [name]
+
+
+def test_a_file_that_is_not_whole_is_named(filled: Archive, tmp_path: Path) -> None:
+    """A writer that was killed in the middle has left it."""
+    name, _ = next(filled.parts(NS))
+    cut_off = tmp_path / NS / "2026-01-01" / f".{name.rpartition('/')[2]}.part"
+    cut_off.parent.mkdir(exist_ok=True)
+    cut_off.write_bytes(b"half")
+    assert list(filled.strays(NS)) == [cut_off.relative_to(tmp_path).as_posix()]
+    assert len(kept(filled)["a"]) == 6
+
+
+class Replacing(Directory):
+    """A directory in which all parts are written anew, without "a", as a reader comes to the n-th file."""
+
+    def __init__(self, root: Path, *, at: int) -> None:
+        super().__init__(root)
+        self._at = at
+
+    def read(self, name: str) -> bytes:
+        self._at -= 1
+        if self._at == 0:
+            remove(Archive(str(self._root)), "a")
+        return super().read(name)
+
+
+def test_a_reader_beside_a_removal_sees_all_that_is_kept(filled: Archive, tmp_path: Path) -> None:
+    """Also if a part that it was to read is replaced by one that it did not find."""
+    archive = Archive(str(tmp_path))
+    again = 0
+    for at in range(1, 8):
+        place = tmp_path / str(at)
+        shutil.copytree(tmp_path / NS, place / NS)
+        vars(archive)["_place"] = Replacing(place, at=at)
+        found = asyncio.run(archive.events(NS, "b", BORN))
+        assert [each.event_id for each in found] == [1, 2]
+        again += len(kept(Archive(str(place)))) == 1
+    assert again >= 5

@@ -345,7 +345,7 @@ def test_stored_and_read_again(timer: SetTimer) -> None:
     assert occurrence.as_bytes() == stored
     following = occurrence.next(T0 + 3 * HOUR)
     assert following is not None
-    assert occurrence_of(following.as_bytes())._replace(wall=None) == following
+    assert occurrence_of(following.as_bytes()) == following
 
 
 NINE: list[Any] = [
