@@ -12,11 +12,12 @@ from rich.table import Table
 from progressor.acts import AuditVerb
 from progressor.cli.apps import OneNamespace, chosen, load, name_of
 from progressor.cli.options import ACTING, OF_APP, AsJson, with_settings
-from progressor.cli.output import print_json, stderr, stdout
+from progressor.cli.output import note, print_json, stderr, stdout
 from progressor.cli.question import log_warnings, run_here
 from progressor.config import ConnectionOptions
 from progressor.deployment.settings import Settings
 from progressor.node.node import Node
+from progressor.schedules import SCHEDULES
 from progressor.services.reencoder import KeyShare, Reencoded, Reencoder
 from progressor.texts import number_of
 
@@ -46,7 +47,7 @@ def reencode(
     names = [each.name for each in chosen(namespaces, namespace)]
     log_warnings(settings)
 
-    async def run(dsn: str) -> Reencoded:
+    async def run(dsn: str) -> tuple[Reencoded, list[str]]:
         # It waits for no replies, so it needs no signals.
         without = {"signals": False, "listen_database_url": None}
         options = ConnectionOptions(**{**settings.connection_options(), **without})
@@ -65,13 +66,17 @@ def reencode(
                 act=lambda: node.act(AuditVerb.REENCODE),
             )
             try:
-                await node.connected()
-                return await (made.count() if dry_run else made.run())
+                storage = await node.connected()
+                result = await (made.count() if dry_run else made.run())
+                known = {each.name for each in await storage.known_namespaces()}
+                return result, sorted(known - {SCHEDULES, *(each.name for each in namespaces)})
             finally:
                 await node.stop()
 
     stays = "what is written stays written; the same command goes on with what is left"
-    result = run_here(settings, run, interrupted=stays)
+    result, others = run_here(settings, run, interrupted=stays)
+    if others and namespace is None:
+        note(f"not looked at, because {name_of(settings)} does not have them: {', '.join(others)}")
     if json:
         print_json(_document(result, dry_run=dry_run))
     else:

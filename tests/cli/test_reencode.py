@@ -136,6 +136,18 @@ def test_it_works_behind_a_pooler_that_lets_no_notifications_through(
     assert (done.status, "listen" in done.err) == (0, False)
 
 
+def test_a_namespace_that_the_app_lacks_is_named(reencode: Run, stored: int, dsn: str) -> None:
+    """Its values may be of the old key still; with --namespace nobody asked for it."""
+
+    async def start() -> None:
+        async with Engine(dsn, [Namespace("attic")]):
+            pass
+
+    asyncio.run(start())
+    assert "does not have them: attic" in " ".join(reencode("--dry-run").err.split())
+    assert "attic" not in reencode("--dry-run", "--namespace", "vault").err
+
+
 def test_it_needs_a_keyring(reencode: Run) -> None:
     """An app without one, and a namespace that it lacks, are told what is missing."""
     done = reencode(of="plain")
