@@ -225,29 +225,45 @@ class Archive:
             return await asyncio.to_thread(self._events, namespace, process_id, born)
 
     def _events(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
-        while True:
-            names = {*self._names(namespace, born)}
-            try:
-                found = self._found(namespace, process_id, born)
-            except FileNotFoundError:
-                if names <= {*self._names(namespace, born)}:
-                    raise
-            else:
-                # A removal may have put another part in the place of one, which was not listed then.
-                if names <= {*self._names(namespace, born)}:
-                    return found
-
-    def _found(self, namespace: str, process_id: str, born: datetime) -> list[Event]:
-        found: dict[int, Event] = {}
+        found = self._records_of(namespace, process_id, born)
         # A database that was restored from a backup has other events under these numbers: the latest count.
-        for name, manifest in sorted(self.parts(namespace, born=born), key=lambda part: part[1].made_at):
-            for each in self.records(name, manifest):
-                if isinstance(each, EventRecord) and (each.process_id, each.born) == (process_id, born):
-                    found[each.event_id] = Event(
-                        each.payload,
-                        each.metadata,
-                        event_id=each.event_id,
-                        task_id=each.task_id,
-                        timestamp=each.timestamp,
-                    )
-        return [found[event_id] for event_id in sorted(found)]
+        latest = {each.event_id: each for part in sorted(found) for each in found[part]}
+        return [
+            Event(
+                each.payload,
+                each.metadata,
+                event_id=each.event_id,
+                task_id=each.task_id,
+                timestamp=each.timestamp,
+            )
+            for _, each in sorted(latest.items())
+        ]
+
+    def _records_of(
+        self, namespace: str, process_id: str, born: datetime
+    ) -> dict[tuple[datetime, str], list[EventRecord]]:
+        """Return the events of a process by when their part was made, and its name.
+
+        A removal writes another part before it takes one away: where one is gone, there is a new name.
+        """
+        found: dict[tuple[datetime, str], list[EventRecord]] = {}
+        seen, is_whole = set[str](), False
+        while not is_whole:
+            names = [name for name in self._names(namespace, born) if name not in seen]
+            is_whole = True
+            for name in names:
+                manifest = self._manifest(name)
+                try:
+                    records = [] if manifest is None else [*self.records(name, manifest)]
+                except FileNotFoundError:
+                    manifest = None
+                if manifest is None:
+                    is_whole = False
+                    continue
+                found[manifest.made_at, name] = [
+                    each
+                    for each in records
+                    if isinstance(each, EventRecord) and (each.process_id, each.born) == (process_id, born)
+                ]
+            seen.update(names)
+        return found

@@ -6,6 +6,7 @@ from progressor.calendars.rrule import RRule as RRule
 from progressor.calendars.rules import (
     Rule as Rule,
     json_of as json_of,
+    nominal_of as nominal_of,
     on_clock as on_clock,
     over as over,
     rule_of as rule_of,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, time, timedelta, timezone
+from datetime import datetime, time, timedelta, timezone
 from typing import Any, TypeAlias
 
 from progressor.calendars.cron import Cron
@@ -13,7 +13,7 @@ from progressor.calendars.wall_clock import moment_of, zone_of
 from progressor.errors import InvalidRequest
 from progressor.inputs import check_seconds
 
-_MINUTE = timedelta(minutes=1)
+_NOTHING, _MINUTE = timedelta(), timedelta(minutes=1)
 
 Rule: TypeAlias = Cron | RRule | Monthly
 
@@ -50,11 +50,11 @@ def rule_of(json: Mapping[str, Any]) -> Rule | timedelta:
 
 def on_clock(rule: Rule | timedelta, moment: datetime) -> datetime:
     """Return a moment with the offset from UTC that the clock of a rule has then."""
-    if isinstance(rule, timedelta):
+    if isinstance(rule, timedelta) or rule.tz == "UTC":
         return moment
-    offset = moment.astimezone(zone_of(rule.tz)).utcoffset()
+    offset = moment.astimezone(zone_of(rule.tz)).utcoffset() or _NOTHING
     # JSON has no seconds of an offset; zones have such before they had laws.
-    return moment.astimezone(timezone(offset) if offset and not offset % _MINUTE else UTC)
+    return moment.astimezone(timezone(offset - offset % _MINUTE))
 
 
 def over(rule: Rule | timedelta, nominal: datetime) -> datetime:
@@ -62,13 +62,15 @@ def over(rule: Rule | timedelta, nominal: datetime) -> datetime:
 
     It is later than `nominal` if a law has set the clock back since: it shows that time once more.
     """
-    if (
-        isinstance(rule, timedelta)
-        or not nominal.utcoffset()
-        or (isinstance(rule, Cron) and not rule.is_fixed)
-    ):
+    if isinstance(rule, timedelta) or rule.tz == "UTC" or (isinstance(rule, Cron) and not rule.is_fixed):
         return nominal
     return max(nominal, moment_of(nominal.replace(tzinfo=None), zone_of(rule.tz)))
+
+
+def nominal_of(rule: Rule | timedelta, stored: str) -> datetime:
+    """Return a nominal time as a timer stores it; the first releases stored it in UTC, with a Z."""
+    nominal = datetime.fromisoformat(stored)
+    return on_clock(rule, nominal) if stored.endswith("Z") else nominal
 
 
 def _start(text: object, tz: object) -> datetime:

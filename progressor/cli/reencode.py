@@ -67,9 +67,9 @@ def reencode(
             )
             try:
                 storage = await node.connected()
-                result = await (made.count() if dry_run else made.run())
                 known = {each.name for each in await storage.known_namespaces()}
-                return result, sorted(known - {SCHEDULES, *(each.name for each in namespaces)})
+                others = sorted(known - {SCHEDULES, *(each.name for each in namespaces)})
+                return await (made.count() if dry_run else made.run()), others
             finally:
                 await node.stop()
 
@@ -78,7 +78,7 @@ def reencode(
     if others and namespace is None:
         note(f"not looked at, because {name_of(settings)} does not have them: {', '.join(others)}")
     if json:
-        print_json(_document(result, dry_run=dry_run))
+        print_json(_document(result, dry_run=dry_run) | {"not_looked_at": others})
     else:
         stdout().print(_view(result, dry_run=dry_run))
     if not dry_run and not result.is_whole:

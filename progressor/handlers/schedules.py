@@ -153,7 +153,7 @@ class Schedule:
         """
         shown = nominal.astimezone(zone_of(str(getattr(self.every, "tz", "UTC"))))
         if nominal.utcoffset() and nominal.utcoffset() != shown.utcoffset():
-            # A law has changed the clock since the timer was set: it is still the time of that day.
+            # The clock has changed since the timer was set: it is still the time of that day.
             shown = nominal
         args = encode(self.args(shown) if callable(self.args) else self.args, field="args")
         key = f"schedule/{self.process_id}/{nominal.astimezone(UTC).isoformat()}"

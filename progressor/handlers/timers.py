@@ -148,9 +148,12 @@ def _going_on(change: TimerChange, occurrence: Occurrence, now: datetime) -> Tim
     rule = occurrence.recurrence.every
     if not isinstance(change, SetTimer) or isinstance(rule, timedelta) or change.every != rule:
         return change
+    if change.at is not None or change.after is not None:
+        return change
     following = occurrence.recurrence.after(occurrence.nominal, now)
-    is_open = change.at is None and change.after is None and following is not None
-    return replace(change, at=following) if is_open else change
+    if following is None:
+        raise InvalidRequest(f"{rule!r} has no time after {occurrence.nominal.isoformat()}", field="every")
+    return replace(change, at=following)
 
 
 def _timer_of(task: Task, occurrence: Occurrence) -> SetTimer:

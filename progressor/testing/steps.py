@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, TypedDict, TypeVar, Unpack, overlo
 
 from typing_extensions import TypeVar as DefaultedTypeVar
 
-from progressor.calendars import Rule
+from progressor.calendars import Rule, on_clock
 from progressor.codecs.codec import Owner
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, Reject
@@ -278,7 +278,7 @@ def _recurring(task: Task, every: Any, nominal: Any) -> Task:
         raise InvalidRequest("every= and nominal= are for a timer: nominal= needs every=", field="every")
     meant = task.running_time if nominal is None else check_moment("nominal", nominal)
     recurrence = recurrence_of(every, "fixed", "one", None, None, None)
-    return task._replace(args=Occurrence(recurrence, meant).as_bytes())
+    return task._replace(args=Occurrence(recurrence, on_clock(every, meant)).as_bytes())
 
 
 def _stored(state: Any, wire: Wire, shape: StateShape, of: Owner) -> bytes | None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic_core import from_json, to_json
 
-from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, on_clock, over, rule_of
+from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, nominal_of, on_clock, over, rule_of
 from progressor.calendars.wall_clock import moment_of, shown, zone_of
 from progressor.errors import InvalidRequest
 from progressor.inputs import LONGEST_DELAY, can_be_stored
@@ -224,7 +224,7 @@ class Occurrence(NamedTuple):
                 "within": None if within is None else within.total_seconds(),
                 "jitter": None if jitter is None else jitter.total_seconds(),
                 "between": None if between is None else list(between),
-                "nominal": self.nominal,
+                "nominal": self.nominal.isoformat(),
                 "passed": self.passed,
                 "caught_up": self.caught_up,
                 "begun": self.begun,
@@ -242,7 +242,7 @@ def occurrence_of(stored: bytes) -> Occurrence:
     """Return an occurrence from its stored form; InvalidRequest if this release cannot read that."""
     try:
         given = from_json(stored)
-        every, nominal = rule_of(given["every"]), datetime.fromisoformat(given["nominal"])
+        every = rule_of(given["every"])
         return Occurrence(
             Recurrence(
                 every,
@@ -252,10 +252,10 @@ def occurrence_of(stored: bytes) -> Occurrence:
                 _duration(given["jitter"]),
                 None if given["between"] is None else window_of(given["between"]),
             ),
-            # The first releases with recurring timers stored it in UTC, and did not note what was begun.
-            nominal if nominal.utcoffset() else on_clock(every, nominal),
+            nominal_of(every, given["nominal"]),
             given["passed"],
             given["caught_up"],
+            # The first releases with recurring timers did not note it.
             given.get("begun", False),
         )
     except InvalidRequest:

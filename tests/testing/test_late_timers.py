@@ -10,7 +10,7 @@ import pytest
 from progressor import Cron, InvalidRequest, Monthly, Namespace, Process, RetryPolicy, Task, TaskType
 from progressor.calendars import wall_clock
 from progressor.testing import BrokenInWorld, World, process
-from progressor.timers.recurrence import Occurrence, Recurrence
+from progressor.timers.recurrence import Occurrence, Recurrence, occurrence_of
 
 START = datetime(2024, 3, 1, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -177,6 +177,8 @@ def law(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets the hours from UTC that the clock of every zone has."""
 
     def law(hours: int) -> None:
+        # As in a worker that starts with it.
+        occurrence_of.cache_clear()
         monkeypatch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=hours)))
 
     return law
@@ -203,14 +205,15 @@ def bills(at: time, *, sets_anew: bool = False, **late: Any) -> Namespace[list[s
 
 @pytest.mark.parametrize("sets_anew", [False, True])
 @pytest.mark.parametrize("at", [time(0), time(9)])
+@pytest.mark.parametrize("hours", [6, 1, 0, -5])
 async def test_a_law_that_sets_the_clock_back_bills_nobody_twice(
-    dsn: str, law: Any, at: time, sets_anew: bool
+    dsn: str, law: Any, hours: int, at: time, sets_anew: bool
 ) -> None:
     """The time that was armed before comes at its moment, once, and keeps the day that it was for."""
-    law(6)
+    law(hours)
     async with World(dsn, [bills(at, sets_anew=sets_anew)], now=START - 20 * DAY) as world:
         await world.client.start("bills", "a")
-        law(5)
+        law(hours - 1)
         await world.advance(55 * DAY)
         assert (await world.client.get("bills", "a")).state == [
             f"03-01 {at:%H:%M} 0",

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from progressor import Cron, InvalidRequest, Monthly, RRule, SetTimer
 from progressor.calendars import wall_clock
+from progressor.handlers.timers import _armed
 from progressor.model import Task, TaskType
 from progressor.timers import recurring
 from progressor.timers.recurrence import (
@@ -348,6 +349,26 @@ def test_stored_and_read_again(timer: SetTimer) -> None:
     assert occurrence_of(following.as_bytes()) == following
 
 
+def test_what_the_first_releases_stored() -> None:
+    """A nominal time in UTC has the offset of its clock once it is read; what was begun was not noted."""
+    stored = SetTimer(every=Monthly(1, tz="Europe/Berlin")).armed(T0, "ns", "p", "").occurrence
+    assert stored is not None
+    assert b'"nominal":"2026-04-01T00:00:00+02:00"' in stored
+    old = stored.replace(b"2026-04-01T00:00:00+02:00", b"2026-03-31T22:00:00Z").replace(
+        b',"begun":false', b""
+    )
+    assert occurrence_of(old).as_bytes() == stored
+
+
+def test_an_ended_rule_is_not_begun_anew_by_its_own_step() -> None:
+    """Not even by the time that it has ended with, fired by hand before it comes."""
+    rule = RRule("FREQ=DAILY;COUNT=1", T0 + DAY)
+    stored = SetTimer(every=rule).armed(T0, "ns", "p", "").occurrence
+    task = Task("ns", "p", 1, TaskType.TIMEOUT, args=stored, running_time=T0)
+    with pytest.raises(InvalidRequest, match="has no time after"):
+        _armed(task, (SetTimer(every=rule),), T0)
+
+
 NINE: list[Any] = [
     Cron("0 9 * * *", tz="Asia/Almaty"),
     RRule("FREQ=DAILY;BYHOUR=9", datetime(2024, 1, 1, 3, tzinfo=UTC), tz="Asia/Almaty"),
@@ -355,21 +376,21 @@ NINE: list[Any] = [
 
 
 @pytest.mark.parametrize("rule", NINE)
-@given(hours=st.integers(-3, 3), late=st.integers(0, 5))
-def test_a_zone_that_changes_its_clock(rule: Any, hours: int, late: int) -> None:
+@given(old=st.integers(-6, 6), hours=st.integers(-3, 3), late=st.integers(0, 5))
+def test_a_zone_that_changes_its_clock(rule: Any, old: int, hours: int, late: int) -> None:
     """A time that was stored before comes once, at its moment, and the next one by the new clock."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=6)))
-        stored = SetTimer(every=rule).armed(datetime(2024, 2, 29, 12, tzinfo=UTC), "ns", "p", "").occurrence
-        patch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=6 + hours)))
+        patch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=old)))
+        stored = SetTimer(every=rule).armed(datetime(2024, 2, 29, 16, tzinfo=UTC), "ns", "p", "").occurrence
+        patch.setattr(wall_clock, "_zone", lambda _: timezone(timedelta(hours=old + hours)))
         assert stored is not None
         occurrence = occurrence_of(stored)
         at = occurrence.nominal + late * HOUR
         following = occurrence.next(at)
         assert occurrence.missed(at) == 0
-    assert occurrence.nominal == datetime(2024, 3, 1, 3, tzinfo=UTC)
+    assert occurrence.nominal.isoformat()[:19] == "2024-03-01T09:00:00"
     assert following is not None
-    assert following.nominal == datetime(2024, 3, 2, 3, tzinfo=UTC) - hours * HOUR
+    assert following.nominal == occurrence.nominal + DAY - hours * HOUR
 
 
 def test_only_the_engine_says_what_a_task_keeps() -> None:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from progressor.calendars import rule_of
+from progressor.calendars import nominal_of, rule_of
 from progressor.errors import InvalidRequest
 from progressor.model import TaskType, Timer, TimerStatus
 from progressor.storage.schema import running, schedule, tasks
@@ -83,7 +83,8 @@ def _timer(kind: str, due: str, status: str, name: str, kept: str | None) -> Tim
     with suppress(ValueError, KeyError, TypeError, InvalidRequest):
         stored = from_json(base64.b64decode(kept))
         found = found._replace(drift=stored["drift"], nominal=datetime.fromisoformat(stored["nominal"]))
-        found = found._replace(every=rule_of(stored["every"]))
+        every = rule_of(stored["every"])
+        found = found._replace(every=every, nominal=nominal_of(every, stored["nominal"]))
     return found
 
 
