@@ -145,6 +145,7 @@ def test_a_namespace_that_the_app_lacks_is_named(reencode: Run, stored: int, dsn
 
     asyncio.run(start())
     assert "does not have them: attic" in " ".join(reencode("--dry-run").err.split())
+    assert json.loads(reencode("--dry-run", "--json").out)["not_looked_at"] == ["attic"]
     assert "attic" not in reencode("--dry-run", "--namespace", "vault").err
 
 
