@@ -316,4 +316,5 @@ async def test_without_room_for_large_values_the_next_claim_follows(
         )
     await client.resume(NS)
     await eventually(lambda: len(case.fired) == 5, "all have fired")
+    await case.rests()
     assert await case.state("large-4") == 10
