@@ -253,17 +253,17 @@ class Archive:
             is_whole = True
             for name in names:
                 manifest = self._manifest(name)
-                try:
-                    records = [] if manifest is None else [*self.records(name, manifest)]
-                except FileNotFoundError:
-                    manifest = None
                 if manifest is None:
                     is_whole = False
                     continue
-                found[manifest.made_at, name] = [
-                    each
-                    for each in records
-                    if isinstance(each, EventRecord) and (each.process_id, each.born) == (process_id, born)
-                ]
+                try:
+                    found[manifest.made_at, name] = [
+                        each
+                        for each in self.records(name, manifest)
+                        if isinstance(each, EventRecord)
+                        and (each.process_id, each.born) == (process_id, born)
+                    ]
+                except FileNotFoundError:
+                    is_whole = False
             seen.update(names)
         return found
