@@ -3,11 +3,4 @@
 from progressor.calendars.cron import Cron as Cron
 from progressor.calendars.monthly import Monthly as Monthly
 from progressor.calendars.rrule import RRule as RRule
-from progressor.calendars.rules import (
-    Rule as Rule,
-    json_of as json_of,
-    nominal_of as nominal_of,
-    on_clock as on_clock,
-    over as over,
-    rule_of as rule_of,
-)
+from progressor.calendars.rules import Rule as Rule, json_of as json_of, rule_of as rule_of

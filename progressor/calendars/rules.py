@@ -1,4 +1,4 @@
-"""Rules as JSON: what a timer stores of its recurrence, and the way back."""
+"""Rules and their nominal times, as a timer stores them, and the way back."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def on_clock(rule: Rule | timedelta, moment: datetime) -> datetime:
     return moment.astimezone(timezone(offset - offset % _MINUTE))
 
 
-def over(rule: Rule | timedelta, nominal: datetime) -> datetime:
-    """Return the moment behind which a rule has other times than this one, as `on_clock` returned it.
+def last_shown(rule: Rule | timedelta, nominal: datetime) -> datetime:
+    """Return the last moment at which the clock of a rule shows a time that `on_clock` returned.
 
     It is later than `nominal` if a law has set the clock back since: it shows that time once more.
     """

@@ -15,7 +15,8 @@ from typing import Any, Concatenate, Generic, TypedDict, TypeVar, Unpack, overlo
 
 from typing_extensions import TypeVar as DefaultedTypeVar
 
-from progressor.calendars import Rule, on_clock
+from progressor.calendars import Rule
+from progressor.calendars.rules import on_clock
 from progressor.codecs.codec import Owner
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest, Reject

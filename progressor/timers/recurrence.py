@@ -14,7 +14,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic_core import from_json, to_json
 
-from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, nominal_of, on_clock, over, rule_of
+from progressor.calendars import Cron, Monthly, RRule, Rule, json_of, rule_of
+from progressor.calendars.rules import last_shown, nominal_of, on_clock
 from progressor.calendars.wall_clock import moment_of, shown, zone_of
 from progressor.errors import InvalidRequest
 from progressor.inputs import LONGEST_DELAY, can_be_stored
@@ -94,7 +95,7 @@ class Recurrence(NamedTuple):
 
     def after(self, nominal: datetime, moment: datetime) -> datetime | None:
         """Return the first nominal time after both; None if the rule has ended."""
-        last = max(over(self.every, nominal), moment)
+        last = max(last_shown(self.every, nominal), moment)
         if isinstance(self.every, timedelta):
             return _later(nominal, ((last - nominal) // self.every + 1) * self.every)
         found = self.every.after(last)
@@ -131,7 +132,7 @@ class Recurrence(NamedTuple):
         """Return the number of nominal times after `nominal` and up to `until`, at most MOST_COUNTED."""
         if isinstance(self.every, timedelta):
             return min(max((until - nominal) // self.every, 0), MOST_COUNTED)
-        found, nominal = 0, over(self.every, nominal)
+        found, nominal = 0, last_shown(self.every, nominal)
         while found < MOST_COUNTED and (following := self.every.after(nominal)) and following <= until:
             nominal, found = following, found + 1
         return found

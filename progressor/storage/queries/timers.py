@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from progressor.calendars import nominal_of, rule_of
+from progressor.calendars.rules import nominal_of, rule_of
 from progressor.errors import InvalidRequest
 from progressor.model import TaskType, Timer, TimerStatus
 from progressor.storage.schema import running, schedule, tasks
