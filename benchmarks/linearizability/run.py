@@ -166,15 +166,15 @@ def _is_spared(object_: Object, losses: Sequence[Loss]) -> bool:
 
 def _invented(object_: Object) -> Iterator[str]:
     """Whatever is lost, nobody reads what nobody wrote."""
-    written: set[Any] = {None}
+    written: list[Any] = [None]
     for operation in object_.history:
         match operation.verb:
             case "write" | "add":
-                written.add(operation.value)
+                written.append(operation.value)
             case "cas":
-                written.add(operation.value[1])
+                written.append(operation.value[1])
     for operation in object_.history:
         if operation.verb == "read" and operation.is_known:
             answer = operation.answer
-            if not written.issuperset(answer if isinstance(answer, list) else [answer]):
+            if any(value not in written for value in (answer if isinstance(answer, list) else [answer])):
                 yield f"{object_.service}/{object_.key}: {answer} was read, and nobody wrote it"

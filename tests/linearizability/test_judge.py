@@ -78,9 +78,18 @@ def test_an_added_element_stays() -> None:
     """A read has all that was added before it, perhaps what is being added, and nothing else."""
     history = [op("add", 1, 0, 1), op("add", 2, 2, None)]
     assert is_sound(grow_only_set, *history, op("read", None, 3, 4, [1]))
-    assert is_sound(grow_only_set, *history, op("read", None, 3, 4, [2, 1]))
+    assert is_sound(grow_only_set, *history, op("read", None, 3, 4, [1, 2]))
     assert not is_sound(grow_only_set, *history, op("read", None, 3, 4, [2]))
     assert not is_sound(grow_only_set, *history, op("read", None, 3, 4, [1, 3]))
+
+
+@pytest.mark.parametrize("stranger", [0, 1, "1", True, {}, {"1": 1}, [[1]], [{}], ["1"], [1, 1]])
+def test_an_answer_of_another_shape_fits_nowhere(stranger: object) -> None:
+    """Whatever a stranger was answered is judged, not stumbled over."""
+    read = op("read", None, 3, 4, stranger)
+    assert not is_sound(grow_only_set, read)
+    assert not is_sound(grow_only_set, op("add", 1, 0, 1), read)
+    assert not is_sound(register, op("write", 2, 0, 1), read)
 
 
 def test_the_misfit_is_named() -> None:

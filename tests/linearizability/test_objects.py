@@ -17,7 +17,7 @@ import pytest
 from benchmarks.linearizability.callers import Object
 from benchmarks.linearizability.histories import Operation
 from benchmarks.linearizability.nemesis import FAULTS, Loss
-from benchmarks.linearizability.objects import REGISTER
+from benchmarks.linearizability.objects import REGISTER, SET
 from benchmarks.linearizability.run import Options, report_of
 from tests import postgres
 
@@ -82,6 +82,15 @@ def test_lost_commits_excuse_a_stale_read_and_no_invention() -> None:
     assert report_of(Options(0, demand=0), [], [loss], [read(7, written)]).findings != []
 
 
-def read(answer: int | None, *before: Operation) -> Object:
-    """A register that was read last of all."""
-    return Object(REGISTER, "k", begun=0, ended=9, history=[*before, Operation("read", None, 7, 8, answer)])
+@pytest.mark.parametrize("service", [REGISTER, SET])
+@pytest.mark.parametrize("stranger", [7, "7", {"7": 7}, [[7]], [{}]])
+def test_a_strangers_answer_of_any_shape_is_reported(service: str, stranger: object) -> None:
+    """The answer that one object was given for another's is a finding, whatever it looks like."""
+    findings = report_of(Options(0, demand=0), [], [], [read(stranger, service=service)]).findings
+    assert findings[0] == f"{service}/k: {stranger} was read, and nobody wrote it"
+    assert "no order explains" in findings[1]
+
+
+def read(answer: object, *before: Operation, service: str = REGISTER) -> Object:
+    """An object, a register unless said, that was read last of all."""
+    return Object(service, "k", begun=0, ended=9, history=[*before, Operation("read", None, 7, 8, answer)])
