@@ -473,3 +473,15 @@ async def test_a_reader_is_entered_once_at_a_time(client: Client, tables: Tables
     assert tables.execute("SELECT reader_id FROM subscription_readers") == []
     async with reader:
         assert reader.slices == [0]
+
+
+async def test_a_pattern_that_no_namespace_fits_is_logged(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be misspelt: nothing came of it, and nothing said why. One may still come that it fits."""
+    text = "no namespace fits this subscription yet"
+    async with client.subscription("fits", namespaces=["till*"]):
+        assert text not in caplog.text
+    async with client.subscription("misspelt", namespaces=["tll*", "bill*"]):
+        (line,) = [each.message for each in caplog.records if text in each.message]
+    assert line == f"{text} subscription=misspelt namespaces='tll*, bill*'"

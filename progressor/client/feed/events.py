@@ -28,8 +28,11 @@ class EventReader:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
-    async def check_feeds(self, patterns: Iterable[str] | None, known: dict[str, bool]) -> None:
-        """Raise NamespaceNotFound or InvalidRequest if nothing can ever come from these namespaces."""
+    async def check_feeds(self, patterns: Iterable[str] | None, known: dict[str, bool]) -> tuple[str, ...]:
+        """Return the names of the namespaces that fit by now; those that come later do so too.
+
+        Raise NamespaceNotFound or InvalidRequest if nothing can ever come from them.
+        """
         listed = ("*",) if patterns is None else tuple(patterns)
         for name in listed:
             if "*" not in name and name not in known:
@@ -40,6 +43,7 @@ class EventReader:
                 f"namespace {found[0]!r} has no feed: make it with Namespace({found[0]!r}, feed=True)",
                 field="namespaces",
             )
+        return found
 
     async def told(self, entry: FeedEntry) -> FeedEvent:
         """Return an entry as a FeedEvent; Undecryptable, with a note of the position, if it cannot be."""

@@ -143,7 +143,9 @@ class Subscription:
         if slices is not None and named is not None:
             # Some may be retired since it was made: that holds up none of the others.
             named = [each for each in named if "*" in each or each in known] or named
-        await self._reader.check_feeds(named, known)
+        if not await self._reader.check_feeds(named, known):
+            facts = {"subscription": self.name, "namespaces": "all" if named is None else ", ".join(named)}
+            log.warning("no namespace fits this subscription yet", extra=facts)
         # Once, unless an operator removes it at this moment.
         while slices is None:
             place = await place_at(storage, options.start)
