@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +20,7 @@ from progressor.client.engine_client import EngineClient
 from progressor.client.feed.positions import check_start
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
+from progressor.errors.wordings import SCHEDULES
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import Lending
 from progressor.handlers.schemas import storable_schemas
@@ -29,6 +31,7 @@ from progressor.node.node import Node
 from progressor.node.witness import Witness
 from progressor.schedules import ScheduleRuns, declare_all, schedules_of
 from progressor.services.bulk_runner import bulk_runner_on
+from progressor.services.fail_over import FailOver
 from progressor.services.outbox_sweeper import outbox_sweeper_on
 from progressor.services.retention_sweeper import retention_sweeper_on
 from progressor.services.scanner import scanner_on
@@ -104,6 +107,8 @@ class Engine:
         self.namespaces = (*self.app.namespaces, *([self._schedules] if self._schedules else []))
         self._dsn = dsn
         self._entered: _EngineParts | None = None
+        # When each namespace was published, by PostgreSQL's clock.
+        self._stated: dict[str, datetime] = {}
         # The connections and the lifespan.
         self._foundation = AsyncExitStack()
 
@@ -158,7 +163,12 @@ class Engine:
 
     def _services(self, node: Node, witness: Witness, pools: Pools) -> Sequence[PeriodicService]:
         options = self.options
-        services: list[PeriodicService] = [outbox_sweeper_on(node, options)]
+        services: list[PeriodicService] = [
+            outbox_sweeper_on(node, options),
+            FailOver(
+                node, witness, pools, interval=options.heartbeat_interval, state_again=self._state_again
+            ),
+        ]
         if options.scanner:
             services += (scanner_on(node, options, list(pools)), SubscriptionMonitor(node))
         if options.zombie_collector:
@@ -249,7 +259,7 @@ class Engine:
             namespaces = await stack.enter_async_context(served(self.app))
             self._entered = self._build(node, pools, namespaces)
             for namespace in self.namespaces:
-                await self._register(namespace)
+                await self._state(namespace)
             facts = self._facts | await node.facts()
             await self._parts.heartbeat.start()
             self._foundation = stack.pop_all()
@@ -276,19 +286,31 @@ class Engine:
     def _facts(self) -> dict[str, object]:
         return {"worker_id": shown_id(self.node.node_id), "namespaces": list(self.pools)}
 
-    async def _register(self, namespace: Namespace) -> None:
+    async def _state(self, namespace: Namespace, *, since: datetime | None = None) -> None:
+        """Publish what this engine says of a namespace; with `since`, when it last did, if that is lost."""
+        name, storage = namespace.name, self.node.storage
         options = namespace.options.model_dump(mode="json")
         options["raw"] = namespace.is_raw
         options["has_repair"] = namespace.find(TaskType.REPAIR) is not None
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
         # Schemas only inform: one that cannot be stored is left out, and the namespace is still served.
         schemas, left_out = storable_schemas(namespace)
-        if left_out:
-            log.warning(
-                "schemas cannot be stored", extra={"namespace": namespace.name, "schemas": left_out}
-            )
-        await self._log_differences(namespace.name, options, schemas)
-        await self.node.storage.register_namespace(namespace.name, options=options, schemas=schemas)
+        if left_out and since is None:
+            log.warning("schemas cannot be stored", extra={"namespace": name, "schemas": left_out})
+        if since is None:
+            await self._log_differences(name, options, schemas)
+        stated = await storage.register_namespace(name, options=options, schemas=schemas, since=since)
+        if stated is not None:
+            self._stated[name] = stated
+            if since is not None:
+                log.warning("namespace lost in a fail-over, stated again", extra={"namespace": name})
+
+    async def _state_again(self) -> None:
+        """Publish what this engine has said of its namespaces and schedules, where that is lost."""
+        before = dict(self._stated)
+        for namespace in self.namespaces:
+            await self._state(namespace, since=before[namespace.name])
+        await declare_all(self.client, self.app.namespaces, since=before.get(SCHEDULES))
 
     async def _log_differences(
         self, name: str, options: Mapping[str, Any], schemas: Mapping[str, Any]

@@ -38,6 +38,12 @@ class Witness:
         """The evidence up to the last renewal; None before the first."""
         return self._evidence
 
+    @property
+    def server(self) -> str | None:
+        """The server that took the last renewal; None before the first."""
+        last = self._last
+        return None if last is None else last.server
+
     def saw(self, beat: Beat) -> None:
         """Add a renewal of this process's row, whose commit was acknowledged."""
         with self._lock:

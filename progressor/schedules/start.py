@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from progressor.client.client import Client
@@ -20,8 +21,12 @@ log = Logger("progressor.schedules")
 _PAGE = 1_000
 
 
-async def declare_all(client: Client, namespaces: Iterable[Namespace[Any]]) -> None:
+async def declare_all(
+    client: Client, namespaces: Iterable[Namespace[Any]], *, since: datetime | None = None
+) -> None:
     """Begin the schedules of these namespaces that are new, and notify those whose declaration changed.
+
+    `since`, when they were declared here before: what newer code has declared after it stays.
 
     Raise StorageUnavailable if PostgreSQL does not answer.
     """
@@ -35,7 +40,7 @@ async def declare_all(client: Client, namespaces: Iterable[Namespace[Any]]) -> N
     known = await _known(client)
     for process_id, declaration in declared.items():
         try:
-            await _declare(client, known.get(process_id), process_id, declaration)
+            await _declare(client, known.get(process_id), process_id, declaration, since)
         except (ProcessBroken, ProcessNotFound, InvalidState) as error:
             # Broken, it is declared anew by the next start; removed meanwhile, it was begun for nothing.
             # One whose state a newer release wrote is left to that.
@@ -43,13 +48,19 @@ async def declare_all(client: Client, namespaces: Iterable[Namespace[Any]]) -> N
 
 
 async def _declare(
-    client: Client, known: Process[ScheduleState] | None, process_id: str, declaration: Declaration
+    client: Client,
+    known: Process[ScheduleState] | None,
+    process_id: str,
+    declaration: Declaration,
+    since: datetime | None,
 ) -> None:
     if known is None:
         with suppress(ProcessAlreadyExists):
             await client.submit_start(SCHEDULES, process_id, declaration)
             return
-    elif known.state is not None and known.state.declaration == declaration:
+    elif known.state is not None and (
+        known.state.declaration == declaration or (since is not None and known.state.declared_at >= since)
+    ):
         return
     await client.notify(declare, process_id, declaration)
 

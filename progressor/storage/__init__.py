@@ -97,8 +97,10 @@ if TYPE_CHECKING:
         WatchReads as WatchReads,
         WatchStart as WatchStart,
     )
+    from progressor.storage.rows import RenewedRow as RenewedRow
     from progressor.storage.steps.fused import Fused as Fused, FusedFlight as FusedFlight
     from progressor.storage.steps.fused_claim import FusedClaim as FusedClaim
+    from progressor.storage.steps.held import RunningHere as RunningHere
     from progressor.storage.steps.zombies import FROM_THE_START as FROM_THE_START
     from progressor.storage.values import (
         KINDS as KINDS,
@@ -159,8 +161,10 @@ else:
             "queries.reads": "Reads",
             "queries.watching": "WatchRead WatchReads WatchStart",
             "queries.criteria": "AnswerRow MOST_ITEMS TaskRow TraceRange Wanted",
+            "rows": "RenewedRow",
             "steps.fused": "Fused FusedFlight",
             "steps.fused_claim": "FusedClaim",
+            "steps.held": "RunningHere",
             "steps.zombies": "FROM_THE_START",
             "values": (
                 "Beat Claimed Continue Duplicate Evidence Finished Gone Import KINDS Kind LostLease "

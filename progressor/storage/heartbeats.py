@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -18,13 +18,14 @@ from progressor.outages import Outage, OutageLines, in_one_line
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.arrays import microseconds
 from progressor.storage.postgres.server_identity import outage_of, said_by
+from progressor.storage.rows import RenewedRow
 from progressor.storage.statements import STATEMENTS, in_schema
 from progressor.storage.values import Beat
 
 log = Logger("progressor.heartbeat")
 
-Borrow = Callable[[Mapping[str, Any]], tuple[int, datetime] | None]
-"""A function that renews the row on another connection, and returns its count and time; None: it cannot."""
+Borrow = Callable[[Mapping[str, Any]], RenewedRow | None]
+"""A function that renews the row on another connection; None: it cannot."""
 
 _BORROWING = OutageLines(
     "heartbeat has no connection of its own, it borrows one",
@@ -162,7 +163,7 @@ class Beats:
             "steps": json.dumps(dict(steps)),
         }
         try:
-            number, at, is_borrowed = self._renewed(row, borrow)
+            (number, at, server), is_borrowed = self._renewed(row, borrow)
         except ProgressorError as refusal:
             self._failures += 1
             if self._failures > 1:
@@ -171,11 +172,11 @@ class Beats:
             raise
         self._failures = 0
         self._outage.worked(in_part=True)
-        return Beat(number, at, sent, time.monotonic(), is_borrowed)
+        return Beat(number, at, sent, time.monotonic(), server, is_borrowed)
 
-    def _renewed(self, row: Mapping[str, Any], borrow: Borrow | None) -> tuple[int, datetime, bool]:
+    def _renewed(self, row: Mapping[str, Any], borrow: Borrow | None) -> tuple[RenewedRow, bool]:
         try:
-            ((number, at),) = self._execute("heartbeat", row).fetchall()
+            (renewed,) = self._execute("heartbeat", row).fetchall()
         except StorageUnavailable as refusal:
             found = None if borrow is None or refusal.is_denied else borrow(row)
             if found is None:
@@ -184,10 +185,10 @@ class Beats:
             if self._borrowed > 1:
                 # The server may have come back between the two tries.
                 self._borrowing.failed(in_one_line(str(refusal)))
-            return *found, True
+            return found, True
         self._borrowed = 0
         self._borrowing.worked()
-        return number, at, False
+        return renewed, False
 
     def leave(self) -> None:
         """Delete the row: the process has left, and is not dead."""

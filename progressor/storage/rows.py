@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 D = TypeVar("D", bound="DataclassInstance")
 
+RenewedRow = tuple[int, datetime, str]
+"""The count and the time of a row in `workers` that was renewed, and the server that did it."""
+
 # A look-up costs less than the call of an enum, and each request has one or two.
 _STATUSES = {str(status): status for status in ProcessStatus}
 

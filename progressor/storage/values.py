@@ -324,13 +324,15 @@ class Beat(NamedTuple):
     """One renewal of a process's own row in `workers`, the `number`-th, committed.
 
     `at` is PostgreSQL's time in its transaction; `sent` and `done` are when it was sent and when its commit
-    was acknowledged, by `time.monotonic`. `is_borrowed` if the heartbeat had no connection of its own.
+    was acknowledged, by `time.monotonic`. `server` is another one after a restart, fail-over or restore.
+    `is_borrowed` if the heartbeat had no connection of its own.
     """
 
     number: int
     at: datetime
     sent: float
     done: float
+    server: str = ""
     is_borrowed: bool = False
 
 

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from progressor.errors import ProgressorError, StorageUnavailable
 from progressor.loggers import Logger
 from progressor.node.node import Node
 from progressor.node.witness import Witness
-from progressor.storage import Beats
+from progressor.storage import Beats, RenewedRow
 from progressor.supervision import in_thread, keep_thread
 
 log = Logger("progressor.heartbeat")
@@ -68,7 +68,7 @@ class Heartbeat:
         free_slots: Callable[[], Mapping[str, int]],
         performed: Callable[[], Mapping[str, int]],
         witness: Witness,
-        borrow: Callable[[Mapping[str, Any]], Coroutine[Any, Any, tuple[int, datetime]]] | None = None,
+        borrow: Callable[[Mapping[str, Any]], Coroutine[Any, Any, RenewedRow]] | None = None,
     ) -> None:
         self._beats = beats
         self._witness = witness
@@ -159,7 +159,7 @@ class Heartbeat:
         """The seconds since the row was last renewed; 0 before the first time. Any thread."""
         return 0.0 if self._renewed_at is None else time.monotonic() - self._renewed_at
 
-    def _borrowed(self, row: Mapping[str, Any]) -> tuple[int, datetime] | None:
+    def _borrowed(self, row: Mapping[str, Any]) -> RenewedRow | None:
         """Renew the row on a connection of the engine, if its loop is free for that."""
         if self._borrow is None or self._loop is None or self._stopped.is_set():
             return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -18,9 +17,8 @@ from progressor.errors import ProgressorError
 from progressor.handlers.handler_profile import Fuse
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.step_task import StepTask
-from progressor.handlers.running.waits import call_in
 from progressor.loggers import Logger
-from progressor.model import Decision, Task
+from progressor.model import Decision
 from progressor.outages import Outage, OutageLines, cause_of
 from progressor.storage import ROOM, Claimed, Finished, Hints, Kind, LostLease, Request, Step, Storage
 from progressor.supervision import Background, end_all, expect, log_failed, report, watched
@@ -29,7 +27,7 @@ from progressor.worker.claims import Claims
 from progressor.worker.fused_claims import FusedClaims
 from progressor.worker.hand_backs import NOT_RUN, hand_back
 from progressor.worker.result_budget import ResultBudget
-from progressor.worker.slot import Reservation, Slot, Slots, log_given_up, log_hung
+from progressor.worker.slot import Reservation, Slot, Slots, log_given_up
 from progressor.worker.started_step import StartedStep, log_again
 from progressor.worker.worker import StepResult, Worker
 
@@ -83,6 +81,11 @@ class Pool(Slots):
     def busy(self) -> int:
         """The number of chains of steps that run."""
         return len(self._chains)
+
+    @property
+    def held(self) -> set[int]:
+        """The numbers of the processes on which its chains run."""
+        return {held.task.process_no for held in self._chains.values()}
 
     @property
     def is_idle(self) -> bool:
@@ -250,20 +253,6 @@ class Pool(Slots):
             raise
         return True
 
-    def _keep_for_hung(self, task: Task, thread: Future[Any]) -> None:
-        """Keep the slot of a sync handler that runs on after its step, until it returns."""
-        self.hung += 1
-        self.slots_changed()
-        about = log_hung(task, hung=self.hung, slots=self.size)
-        loop = asyncio.get_running_loop()
-        returned = watched("step", self._returned)
-        thread.add_done_callback(watched("step", lambda _: call_in(loop, returned, about)))
-
-    def _returned(self, about: dict[str, Any]) -> None:
-        self.hung -= 1
-        log.warning("hung handler returned, its slot is free", extra={**about, "hung": self.hung})
-        self.release()
-
     def _chain_ended(self, slot: Slot, chain: StepTask[object]) -> None:
         held = self._chains.pop(chain)
         self._budget.give_back(slot)
@@ -274,7 +263,7 @@ class Pool(Slots):
         if slot.hung is None:
             self.release()
         else:
-            self._keep_for_hung(*slot.hung)
+            self.keep_for_hung(*slot.hung)
         # After a defect its task stays in `running`: a collector takes it after step_timeout and grace.
         report("step", chain, namespace=self.namespace.name, process_id=held.task.process_id)
 

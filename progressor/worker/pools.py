@@ -25,6 +25,11 @@ class Pools(dict[str, Pool]):
         return sum(pool.busy for pool in self.values())
 
     @property
+    def held(self) -> set[int]:
+        """The numbers of the processes on which chains of steps run."""
+        return {number for pool in self.values() for number in pool.held}
+
+    @property
     def is_idle(self) -> bool:
         """Return whether all slots are free and no task is known to wait."""
         return all(pool.is_idle for pool in self.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -11,8 +12,10 @@ from typing import Any
 
 from progressor import metrics
 from progressor.handlers.handler import handler_of
+from progressor.handlers.running.waits import call_in
 from progressor.loggers import Logger
 from progressor.model import Task
+from progressor.supervision import watched
 
 log = Logger("progressor.pool")
 
@@ -88,6 +91,20 @@ class Slots(ABC):
         finally:
             self.lent -= 1
             self.take()
+
+    def keep_for_hung(self, task: Task, thread: Future[Any]) -> None:
+        """Keep the slot of a sync handler that runs on after its step, until it returns."""
+        self.hung += 1
+        self.slots_changed()
+        about = log_hung(task, hung=self.hung, slots=self.size)
+        loop = asyncio.get_running_loop()
+        returned = watched("step", self._returned)
+        thread.add_done_callback(watched("step", lambda _: call_in(loop, returned, about)))
+
+    def _returned(self, about: dict[str, Any]) -> None:
+        self.hung -= 1
+        log.warning("hung handler returned, its slot is free", extra={**about, "hung": self.hung})
+        self.release()
 
     @abstractmethod
     def slots_changed(self) -> None:

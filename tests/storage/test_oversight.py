@@ -84,6 +84,25 @@ async def test_why_it_is_paused(storage: Storage, tables: Tables) -> None:
     assert known.pause_reason is None
 
 
+async def test_a_namespace_is_published_again_only_if_that_was_lost(
+    storage: Storage, tables: Tables
+) -> None:
+    """What another worker has published since then stays; before, or not there at all, it was lost."""
+    options = {"feed": True}
+    stated = await storage.register_namespace("till", options=options, schemas={})
+    assert stated is not None
+    assert await storage.register_namespace("till", options={}, schemas={}, since=stated) is None
+    later = await storage.register_namespace("till", options={"feed": False}, schemas={})
+    assert later is not None
+    assert later > stated
+    assert await storage.register_namespace("till", options=options, schemas={}, since=stated) is None
+    tables.execute("UPDATE namespaces SET updated_at = updated_at - interval '1 hour'")
+    assert await storage.register_namespace("till", options=options, schemas={}, since=stated) is not None
+    assert (await storage.namespace("till")).options == options  # type: ignore[union-attr] # it is there
+    tables.execute("DELETE FROM namespaces")
+    assert await storage.register_namespace("till", options=options, schemas={}, since=stated) is not None
+
+
 async def test_known_namespaces(storage: Storage, tables: Tables) -> None:
     """Each with its live workers, and their slots as they said last; by name."""
     now = datetime.now(UTC)
@@ -201,7 +220,8 @@ async def test_a_worker_that_registers_meanwhile_keeps_it(
     register(tables)
     async with await psycopg.AsyncConnection.connect(dsn) as other:
         await other.execute(
-            STATEMENTS["register_namespace"].encode(), {"name": NS, "options": "{}", "schemas": "{}"}
+            STATEMENTS["register_namespace"].encode(),
+            {"name": NS, "options": "{}", "schemas": "{}", "since": None},
         )
         retiring = asyncio.create_task(storage.retire(NS, lease_age=AGE))
         await eventually(tables.waiting, "it waits for a lock")

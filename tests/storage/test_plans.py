@@ -275,6 +275,7 @@ OTHERS = {
     ("running_steps", "running"): None,
     ("claimed", "running"): None,
     ("claimed_keys", "running"): None,
+    ("running_here", "running"): None,
     ("drop_workers", "running"): None,
     ("find_zombies", "running"): None,
     # Those that are due, in their order.
@@ -649,6 +650,7 @@ async def tour(dsn: str) -> None:
         await session.transact({"take_unseen_rated": {**rated, "task_id": 1}})
         await session.transact({"take_groups_rated": {**rated, "group_no": bigints([1]), "limit": 10}})
         await session.transact({"retire": {"name": "nobody.knows", "lease_age": SECOND}})
+    await storage.running_here(WORKER)
     # A policy that retries, for what the collector then sends.
     await storage.register_namespace(NS, options={"on_zombie": "retry"}, schemas={})
     await hold(storage, init("p7"))

@@ -83,12 +83,21 @@ class Overview(Transactions):
     """The rare statements that lock no process."""
 
     async def register_namespace(
-        self, name: str, *, options: Mapping[str, Any], schemas: Mapping[str, Any]
-    ) -> None:
-        """Publish a namespace that a worker serves; an operator's pause stays."""
-        await self._rows(
-            "register_namespace", name=name, options=json.dumps(options), schemas=json.dumps(schemas)
-        )
+        self,
+        name: str,
+        *,
+        options: Mapping[str, Any],
+        schemas: Mapping[str, Any],
+        since: datetime | None = None,
+    ) -> datetime | None:
+        """Publish a namespace that a worker serves, and return when it did; an operator's pause stays.
+
+        With `since`, when it did so before, only if that was lost; None: nothing was, or another worker has
+        published it since then.
+        """
+        stated = {"options": json.dumps(options), "schemas": json.dumps(schemas)}
+        rows = await self._rows("register_namespace", name=name, since=since, **stated)
+        return rows[0]["updated_at"] if rows else None
 
     async def namespace(self, name: str) -> NamespaceRow | None:
         """Return a namespace by its name; None if no worker ever served it."""

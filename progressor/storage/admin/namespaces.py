@@ -20,7 +20,7 @@ from progressor.storage.admin.mailboxes import Mailboxes, waiting_params
 from progressor.storage.admin.monitoring import backlog_of, backlog_params
 from progressor.storage.postgres.arrays import bigints, texts
 from progressor.storage.postgres.pipeline import Session
-from progressor.storage.rows import record_of
+from progressor.storage.rows import RenewedRow, record_of
 from progressor.storage.values import Standstill, TaskRef
 
 _NEXT_TIMERS = 3
@@ -161,12 +161,12 @@ class Oversight(Mailboxes, Audited):
             for row in found[verb]
         ]
 
-    async def beat(self, row: Mapping[str, Any]) -> tuple[int, datetime]:
-        """Renew the row of a worker, as its heartbeat does; return its count and its time."""
+    async def beat(self, row: Mapping[str, Any]) -> RenewedRow:
+        """Renew the row of a worker, as its heartbeat does."""
         namespaces, step_timeouts = texts(row["namespaces"]), bigints(row["step_timeouts"])
         arrays = {"namespaces": namespaces, "step_timeouts": step_timeouts}
         (found,) = await self._rows("heartbeat", **{**row, **arrays})
-        return found["beats"], found["seen_at"]
+        return found["beats"], found["seen_at"], found["server"]
 
     async def all_workers(self) -> list[KnownWorker]:
         """Return all processes with a heartbeat, also silent ones that were not dropped yet."""

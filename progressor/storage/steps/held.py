@@ -42,6 +42,16 @@ class GroupsWithRoom(NamedTuple):
     rest: timedelta | None = None
 
 
+class RunningHere(NamedTuple):
+    """A task that PostgreSQL has in the hands of a worker."""
+
+    namespace: str
+    process_id: str
+    process_no: int
+    task_id: int
+    lease: int
+
+
 class HeldTasks(Transactions):
     """The operations on held tasks, and what all claims share."""
 
@@ -128,6 +138,22 @@ class HeldTasks(Transactions):
         """Put the task of a step that began, and was not saved, back to the schedule, for after `pause`."""
         later = {"delay": bigints([microseconds(pause)]), "detail": texts([reason])}
         await self._release({**release_columns([task]), **later}, lost="transaction", now=now)
+
+    async def running_here(self, worker_id: int) -> list[RunningHere]:
+        """Return the tasks that PostgreSQL has in the hands of a worker."""
+        return [RunningHere(**row) for row in await self._rows("running_here", worker_id=worker_id)]
+
+    async def hand_back_lost(self, tasks: Sequence[RunningHere], reason: str) -> None:
+        """Put the tasks of steps whose saves are lost back to the schedule; they can be claimed at once."""
+        nothing = bigints([None] * len(tasks))
+        columns = {
+            "process_no": bigints([task.process_no for task in tasks]),
+            "task_id": bigints([task.task_id for task in tasks]),
+            "lease": bigints([task.lease for task in tasks]),
+            "delay": nothing,
+            "detail": texts([reason] * len(tasks)),
+        }
+        await self._release(columns, lost="transaction")
 
     async def _release(self, tasks: Params, *, lost: str | None, now: datetime | None = None) -> None:
         params = {**tasks, "lost": lost, "now": now}

@@ -1,5 +1,6 @@
 -- Make or renew the row of a process. The count that is returned shows the process whether its last renewal
--- is still there; the time is that of the row, after any wait for its lock.
+-- is still there; the time is that of the row, after any wait for its lock. The server is told by when it was
+-- started, and by its database: after a fail-over or a restore it is another one.
 INSERT INTO progressor.workers (
     worker_id, host, namespaces, step_timeouts, lease_age, free_slots, steps, functions, seen_at
 )
@@ -17,4 +18,11 @@ ON CONFLICT (worker_id) DO UPDATE
 SET
     free_slots = excluded.free_slots, steps = excluded.steps, step_timeouts = excluded.step_timeouts,
     beats = workers.beats + 1, seen_at = clock_timestamp()
-RETURNING beats, seen_at
+RETURNING
+    beats,
+    seen_at,
+    (
+        SELECT concat(date_part('epoch', pg_postmaster_start_time()), '/', d.oid)
+        FROM pg_catalog.pg_database AS d
+        WHERE d.datname = current_database()
+    ) AS server
