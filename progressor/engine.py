@@ -6,7 +6,7 @@ Rule: things are built here and nowhere else, started from the ground up and sto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
@@ -20,7 +20,6 @@ from progressor.client.engine_client import EngineClient
 from progressor.client.feed.positions import check_start
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
-from progressor.errors.wordings import SCHEDULES
 from progressor.handlers.namespace import Namespace
 from progressor.handlers.running.waits import Lending
 from progressor.handlers.schemas import storable_schemas
@@ -286,8 +285,11 @@ class Engine:
     def _facts(self) -> dict[str, object]:
         return {"worker_id": shown_id(self.node.node_id), "namespaces": list(self.pools)}
 
-    async def _state(self, namespace: Namespace, *, since: datetime | None = None) -> None:
-        """Publish what this engine says of a namespace; with `since`, when it last did, if that is lost."""
+    async def _state(self, namespace: Namespace, *, since: datetime | None = None) -> bool:
+        """Publish what this engine says of a namespace; return whether that counts.
+
+        With `since`, when it last did, it does not if another worker has said something later.
+        """
         name, storage = namespace.name, self.node.storage
         options = namespace.options.model_dump(mode="json")
         options["raw"] = namespace.is_raw
@@ -295,38 +297,35 @@ class Engine:
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
         # Schemas only inform: one that cannot be stored is left out, and the namespace is still served.
         schemas, left_out = storable_schemas(namespace)
-        if left_out and since is None:
-            log.warning("schemas cannot be stored", extra={"namespace": name, "schemas": left_out})
-        if since is None:
-            await self._log_differences(name, options, schemas)
-        stated = await storage.register_namespace(name, options=options, schemas=schemas, since=since)
-        if stated is not None:
-            self._stated[name] = stated
-            if since is not None:
-                log.warning("namespace lost in a fail-over, stated again", extra={"namespace": name})
-
-    async def _state_again(self) -> None:
-        """Publish what this engine has said of its namespaces and schedules, where that is lost."""
-        before = dict(self._stated)
-        for namespace in self.namespaces:
-            await self._state(namespace, since=before[namespace.name])
-        await declare_all(self.client, self.app.namespaces, since=before.get(SCHEDULES))
-
-    async def _log_differences(
-        self, name: str, options: Mapping[str, Any], schemas: Mapping[str, Any]
-    ) -> None:
-        """Log what this engine states otherwise than the workers that serve the namespace now."""
-        storage = self.node.storage
         before = await storage.namespace(name)
-        if before is None:
-            return
-        stored = {**before.options, **before.schemas}
+        stored = {} if before is None else {**before.options, **before.schemas}
         differ = sorted(key for key, said in {**options, **schemas}.items() if stored.get(key) != said)
-        if differ and (others := await storage.live_workers(name, self.options.lease_age)):
+        if since is None and left_out:
+            log.warning("schemas cannot be stored", extra={"namespace": name, "schemas": left_out})
+        if since is None and before is not None and differ:
+            await self._log_others(name, differ)
+        stated = await storage.register_namespace(name, options=options, schemas=schemas, since=since)
+        if stated is None:
+            return False
+        self._stated[name] = stated
+        if since is not None and differ:
+            log.warning("namespace lost in a fail-over, stated again", extra={"namespace": name})
+        return True
+
+    async def _log_others(self, name: str, differ: Sequence[str]) -> None:
+        """Log what this engine states otherwise than the workers that serve the namespace now."""
+        if others := await self.node.storage.live_workers(name, self.options.lease_age):
             log.warning(
                 "others serve the namespace in another version, what this worker states counts from now on",
                 extra={"namespace": name, "workers": len(others), "differ": differ},
             )
+
+    async def _state_again(self) -> None:
+        """Publish anew what this engine has said of namespaces and schedules, and no worker after it."""
+        counts = {
+            each.name: await self._state(each, since=self._stated[each.name]) for each in self.namespaces
+        }
+        await declare_all(self.client, [each for each in self.app.namespaces if counts[each.name]])
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()

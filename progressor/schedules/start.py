@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
 from progressor.client.client import Client
@@ -21,12 +20,8 @@ log = Logger("progressor.schedules")
 _PAGE = 1_000
 
 
-async def declare_all(
-    client: Client, namespaces: Iterable[Namespace[Any]], *, since: datetime | None = None
-) -> None:
+async def declare_all(client: Client, namespaces: Iterable[Namespace[Any]]) -> None:
     """Begin the schedules of these namespaces that are new, and notify those whose declaration changed.
-
-    `since`, when they were declared here before: what newer code has declared after it stays.
 
     Raise StorageUnavailable if PostgreSQL does not answer.
     """
@@ -40,7 +35,7 @@ async def declare_all(
     known = await _known(client)
     for process_id, declaration in declared.items():
         try:
-            await _declare(client, known.get(process_id), process_id, declaration, since)
+            await _declare(client, known.get(process_id), process_id, declaration)
         except (ProcessBroken, ProcessNotFound, InvalidState) as error:
             # Broken, it is declared anew by the next start; removed meanwhile, it was begun for nothing.
             # One whose state a newer release wrote is left to that.
@@ -48,19 +43,13 @@ async def declare_all(
 
 
 async def _declare(
-    client: Client,
-    known: Process[ScheduleState] | None,
-    process_id: str,
-    declaration: Declaration,
-    since: datetime | None,
+    client: Client, known: Process[ScheduleState] | None, process_id: str, declaration: Declaration
 ) -> None:
     if known is None:
         with suppress(ProcessAlreadyExists):
             await client.submit_start(SCHEDULES, process_id, declaration)
             return
-    elif known.state is not None and (
-        known.state.declaration == declaration or (since is not None and known.state.declared_at >= since)
-    ):
+    elif known.state is not None and known.state.declaration == declaration:
         return
     await client.notify(declare, process_id, declaration)
 

@@ -21,7 +21,7 @@ from progressor import (
     Task,
     TaskType,
 )
-from progressor.schedules import SCHEDULES, ScheduleState, declare_all, pause, resume
+from progressor.schedules import SCHEDULES, ScheduleState, pause, resume
 from progressor.testing import BrokenInWorld
 from progressor.testing.world import World
 
@@ -272,18 +272,3 @@ async def test_targets_of_every_kind(progressor_world: MakeWorld, target: Namesp
 
 def args_of(hour: int) -> bytes:
     return b'{"tenant":"acme","hour":%d}' % hour
-
-
-async def test_what_newer_code_has_declared_is_not_declared_back(progressor_world: MakeWorld) -> None:
-    """After a fail-over each worker declares what is lost of its own: nothing that came after it."""
-    async with progressor_world([orders(HOURLY)], now=BEGIN) as world:
-        await world.settle()
-        await world.advance(MINUTE)
-        for rule, since, wanted in (
-            (QUARTERLY, BEGIN + MINUTE, QUARTERLY),
-            (HOURLY, BEGIN + MINUTE, QUARTERLY),
-            (HOURLY, BEGIN + 2 * MINUTE, HOURLY),
-        ):
-            await declare_all(world.client, [orders(rule)], since=since)
-            await world.settle()
-            assert (await state(world)).declaration.timer.every == wanted.as_json()

@@ -84,23 +84,32 @@ async def test_why_it_is_paused(storage: Storage, tables: Tables) -> None:
     assert known.pause_reason is None
 
 
-async def test_a_namespace_is_published_again_only_if_that_was_lost(
+async def test_a_namespace_that_is_published_again_is_that_of_the_newest_worker(
     storage: Storage, tables: Tables
 ) -> None:
-    """What another worker has published since then stays; before, or not there at all, it was lost."""
-    options = {"feed": True}
-    stated = await storage.register_namespace("till", options=options, schemas={})
-    assert stated is not None
-    assert await storage.register_namespace("till", options={}, schemas={}, since=stated) is None
-    later = await storage.register_namespace("till", options={"feed": False}, schemas={})
-    assert later is not None
-    assert later > stated
-    assert await storage.register_namespace("till", options=options, schemas={}, since=stated) is None
-    tables.execute("UPDATE namespaces SET updated_at = updated_at - interval '1 hour'")
-    assert await storage.register_namespace("till", options=options, schemas={}, since=stated) is not None
-    assert (await storage.namespace("till")).options == options  # type: ignore[union-attr] # it is there
+    """Whichever worker comes first after a fail-over, and whatever that has lost."""
+
+    async def publish(concurrency: int, since: datetime | None = None) -> datetime | None:
+        options = {"concurrency": concurrency}
+        return await storage.register_namespace("till", options=options, schemas={}, since=since)
+
+    async def published() -> int:
+        found = await storage.namespace("till")
+        assert found is not None
+        return found.options["concurrency"]
+
+    older, newer = await publish(1), await publish(2)
+    assert older is not None
+    # Nothing is lost.
+    assert (await publish(1, older), await published()) == (None, 2)
+    assert (await publish(2, newer), await published()) == (newer, 2)
+    # The newer one is lost.
+    tables.execute("UPDATE namespaces SET updated_at = %s, options = '{\"concurrency\": 1}'", older)
+    assert (await publish(1, older), await publish(2, newer), await published()) == (older, newer, 2)
+    # Both are, and the older worker comes first.
     tables.execute("DELETE FROM namespaces")
-    assert await storage.register_namespace("till", options=options, schemas={}, since=stated) is not None
+    assert (await publish(1, older), await publish(2, newer)) == (older, newer)
+    assert (await publish(1, older), await published()) == (None, 2)
 
 
 async def test_known_namespaces(storage: Storage, tables: Tables) -> None:

@@ -92,8 +92,7 @@ class Overview(Transactions):
     ) -> datetime | None:
         """Publish a namespace that a worker serves, and return when it did; an operator's pause stays.
 
-        With `since`, when it did so before, only if that was lost; None: nothing was, or another worker has
-        published it since then.
+        With `since`, when it last did, it does so as of then; None: another worker has published it later.
         """
         stated = {"options": json.dumps(options), "schemas": json.dumps(schemas)}
         rows = await self._rows("register_namespace", name=name, since=since, **stated)

@@ -22,7 +22,7 @@ RETURNING
     beats,
     seen_at,
     (
-        SELECT concat(date_part('epoch', pg_postmaster_start_time()), '/', d.oid)
+        SELECT concat((date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint, '/', d.oid)
         FROM pg_catalog.pg_database AS d
         WHERE d.datname = current_database()
     ) AS server
