@@ -13,7 +13,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from progressor.bulks import BulkPreview
-from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found, not_answered
+from progressor.client.dispatch.dispatcher import Dispatcher, namespace_not_found
+from progressor.client.dispatch.unanswered import not_answered
 from progressor.codecs.codec import ANY_PROCESS, ValuePlace
 from progressor.errors import HistoryTruncated, InvalidRequest, process_not_found
 from progressor.handlers.codec import RAW, Wire, json_object

@@ -179,8 +179,8 @@ class Submitting:
         Raise TaskNotFound if the process has no such task, ReplyTimeout after `timeout` (the task goes on),
         TaskCancelled if it is a timer that was replaced, unset or fired, ProcessNotFound, ProcessBroken,
         Rejected, and HandlerFailed. With its receipt's `fingerprint`, raise RequestLost if the task of this
-        number is another one. Without it the number is bare: a server that was promoted or restored may
-        have given it to another task.
+        number is another one, or its process is not known either. Without it the number is bare: a server
+        that was promoted or restored may have given it to another task.
         """
         return await self._dispatcher.result(
             namespace, process_id, task_id, timeout, fingerprint=fingerprint

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from progressor import ProcessNotFound
+from progressor import ProcessNotFound, RequestLost
 from tests.acceptance.conftest import MakeClient, MakeEngine
 from tests.acceptance.support import NS, Act, Scripted, until_waiting
+from tests.support import Tables
 
 
 async def test_remove_in_a_call_still_answers_its_caller(serve: MakeClient) -> None:
@@ -78,3 +79,27 @@ async def test_a_client_removes_a_process_that_is_at_work(serve: MakeClient) -> 
     scripted.gates["g"].open()
     assert await client.call(NS, "p", "act", Act(add=1)) == 8
     assert (await client.get(NS, "p")).last_event_id == 0
+
+
+async def test_a_removed_process_is_not_taken_for_a_lost_one(serve: MakeClient, tables: Tables) -> None:
+    """For a day it is known that somebody removed it, or that it removed itself; then it may be lost."""
+    scripted = Scripted()
+    client = await serve(scripted.namespace)
+    for process_id in ("forgotten", "ended"):
+        await client.start(NS, process_id, Act())
+    ending = asyncio.create_task(client.call(NS, "ended", "act", Act(gate="g", remove=True)))
+    await scripted.gates["g"].entered()
+    receipts = [await client.submit_call(NS, name, "act", Act()) for name in ("forgotten", "ended")]
+    scripted.gates["g"].open()
+    await ending
+    await client.remove(NS, "forgotten")
+    for receipt in receipts:
+        with pytest.raises(ProcessNotFound):
+            await client.result(*receipt[:3], fingerprint=receipt.fingerprint)
+    tables.execute("UPDATE audit SET acted_at = acted_at - interval '1 day'")
+    tables.execute("DELETE FROM tasks")
+    tables.execute("DELETE FROM removed_processes")
+    for receipt in receipts:
+        with pytest.raises(RequestLost, match="or its process was removed over a day ago") as caught:
+            await client.result(*receipt[:3], fingerprint=receipt.fingerprint)
+        assert not caught.value.is_certain

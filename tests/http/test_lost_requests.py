@@ -39,6 +39,30 @@ async def test_the_address_of_a_task_names_the_request(serve: Serve, tables: Tab
     assert "Idempotent-Replayed" not in again.headers
 
 
+async def test_the_address_of_a_start_that_is_lost_with_its_process(serve: Serve, tables: Tables) -> None:
+    """503, request-lost, also if the namespace is lost too; without the fingerprint there is no process."""
+    api = await serve(shop.make())
+    mark = tables.mark()
+    key = {"Idempotency-Key": "first"}
+    started = await api.post(ORDER, json={"item": "tea"}, headers={**ASYNC, **key})
+    assert started.status_code == 202
+    address = started.headers["Location"]
+    await eventually(lambda: tables.process("o1")["status"] != "init", "its init is over")
+    tables.fall_back(mark)
+    elsewhere = address.replace("shop.order", "shop.lost")
+    for each in (address, elsewhere):
+        lost = await api.get(each)
+        assert (lost.status_code, lost.json()["type"]) == (503, "urn:progressor:problem:request-lost")
+        assert lost.json()["is_certain"] is False
+    for each, problem in ((address, "process-not-found"), (elsewhere, "namespace-not-found")):
+        bare = await api.get(each.partition("?")[0])
+        assert (bare.status_code, bare.json()["type"]) == (404, f"urn:progressor:problem:{problem}")
+    # Asked again, it is run.
+    again = await api.post(ORDER, json={"item": "tea"}, headers=key)
+    assert again.status_code in (200, 201)
+    assert "Idempotent-Replayed" not in again.headers
+
+
 @pytest.mark.parametrize("fingerprint", ["short", "x" * 17, "%20" * 16])
 async def test_a_fingerprint_that_is_none_is_refused(api: httpx.AsyncClient, fingerprint: str) -> None:
     """By the name of the parameter."""

@@ -9,7 +9,15 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from progressor import Client, Engine, Receipt, RequestLost
+from progressor import (
+    Client,
+    Engine,
+    Namespace,
+    NamespaceNotFound,
+    ProcessNotFound,
+    Receipt,
+    RequestLost,
+)
 from progressor.storage import migrations
 from tests.acceptance.support import NS, Act, Scripted, until
 from tests.clusters import Address, Cluster, primary_and_standby
@@ -71,6 +79,30 @@ async def test_who_waits_or_has_a_receipt_is_told_that_it_is_lost(lagging: Pair)
             key = receipts[0].idempotency_key
             again = await client.call(NS, "p", "act", Act(add=1), idempotency_key=key)
             assert again == AGAIN + 2
+    check_invariants(standby.dsn)
+
+
+async def test_a_start_that_is_lost_with_its_process(lagging: Pair) -> None:
+    """Its receipt says so, also if its namespace is lost; asked again with its key it runs."""
+    primary, standby = lagging
+    async with Engine(primary.dsn, [Namespace("late")]), Client(primary.dsn) as client:
+        kept = [await client.submit_start(name, "new", Act(add=1)) for name in (NS, "late")]
+    await fail_over(primary, standby)
+    async with Engine(standby.dsn, [Scripted().namespace]) as engine:
+        client = engine.client
+        for each in kept:
+            with pytest.raises(RequestLost, match="ask again") as caught:
+                await client.answer(Receipt(*each[:5], fingerprint=each.fingerprint))
+            assert (caught.value.idempotency_key, caught.value.is_certain) == (each.idempotency_key, False)
+        task_id, fingerprint = kept[0].task_id, kept[0].fingerprint
+        with pytest.raises(RequestLost):
+            await client.redo(NS, "new", task_id, fingerprint=fingerprint)
+        # Nothing but the fingerprint shows that there was such a task.
+        with pytest.raises(ProcessNotFound):
+            await client.result(NS, "new", task_id)
+        with pytest.raises(NamespaceNotFound):
+            await client.result("late", "new", task_id)
+        assert await client.start(NS, "new", Act(add=1), idempotency_key=kept[0].idempotency_key) == 1
     check_invariants(standby.dsn)
 
 

@@ -23,7 +23,7 @@ from progressor.model import Event, Life
 from progressor.storage.operations import Storage
 from progressor.storage.queries import connections, reads as queries, traces
 from progressor.storage.queries.criteria import TaskRow, TraceRange, Wanted
-from progressor.storage.queries.reads import Reads, task_statement
+from progressor.storage.queries.reads import Reads, removal_statement, task_statement
 from tests.support import NS, SECOND, Tables, hold, request, resume, save, start
 
 
@@ -191,11 +191,15 @@ async def test_an_answer_is_found_by_keys(storage: Storage, reads: Reads, tables
         "SELECT n, now(), %s, 'gone' || n FROM generate_series(1000000, 1020000) AS n",
         NS,
     )
-    tables.execute("SELECT setval('processes_process_no_seq', 1020000)")
-    for table in ("processes", "tasks", "removed_processes"):
-        tables.execute(f"ANALYZE {table}")
-    statement = task_statement(NS, "p", 1).compile(
-        dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}
+    tables.execute(
+        "INSERT INTO audit (act_id, acted_at, verb, namespace, process_id, actor, way, role) "
+        "SELECT n, now(), 'remove', %s, 'gone' || n, 'a', 'cli', 'r' FROM generate_series(1, 20000) AS n",
+        NS,
     )
-    plan = "\n".join(row["QUERY PLAN"] for row in tables.execute(f"EXPLAIN {statement}"))
-    assert "Seq Scan" not in plan.replace("Seq Scan on namespaces", ""), plan
+    tables.execute("SELECT setval('processes_process_no_seq', 1020000)")
+    for table in ("processes", "tasks", "removed_processes", "audit"):
+        tables.execute(f"ANALYZE {table}")
+    for look in (task_statement(NS, "p", 1), removal_statement(NS, "p")):
+        statement = look.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True})
+        plan = "\n".join(row["QUERY PLAN"] for row in tables.execute(f"EXPLAIN {statement}"))
+        assert "Seq Scan" not in plan.replace("Seq Scan on namespaces", ""), plan

@@ -19,9 +19,11 @@ from progressor.client.dispatch.acts import act_of_request
 from progressor.client.dispatch.dry_runs import require_dry_runs
 from progressor.client.dispatch.request import redo_request, request_of
 from progressor.client.dispatch.traced import TracedRequest, traced, traced_until_accepted
+from progressor.client.dispatch.unanswered import not_accepted, not_answered
 from progressor.client.results import Read, Receipt, response_of
 from progressor.errors import (
     NamespaceNotFound,
+    ProcessNotFound,
     ProgressorError,
     ReplyTimeout,
     RequestLost,
@@ -194,7 +196,7 @@ class Dispatcher:
                     # The time is over, or the client was closed: the request was accepted and goes on.
                     raise await self._no_reply(ref, request.process_id, error) from None
                 if isinstance(error, TimeoutError):
-                    raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
+                    raise not_accepted(request, patience, self._node.storage.outage.cause) from None
                 raise
         wire = self._wires[request.namespace]
         return response_of(request.process_id, ref, answer, wire, read)
@@ -217,7 +219,7 @@ class Dispatcher:
             await self.found(request.namespace, request.process_id)
             raise
         except TimeoutError:
-            raise _not_accepted(request, patience, self._node.storage.outage.cause) from None
+            raise not_accepted(request, patience, self._node.storage.outage.cause) from None
 
     async def submit(self, request: Request, timeout: Timeout) -> Receipt:
         """Have the request accepted, and return its receipt.
@@ -298,7 +300,7 @@ class Dispatcher:
                 await self._node.connected()
                 row = await (await self._node.reads()).task(namespace, process_id, task_id)
                 if row is None or fingerprint not in (None, row.ref(namespace).key.fingerprint):
-                    is_deleted = task_id <= (await self.found(namespace, process_id)).swept_until
+                    is_deleted = task_id <= await self._swept_until(namespace, process_id, fingerprint)
                     if fingerprint is None or is_deleted:
                         raise TaskNotFound(namespace, process_id, task_id=task_id, is_deleted=is_deleted)
                     # The task was lost, or it was one of an earlier life that was removed with its tasks.
@@ -314,6 +316,19 @@ class Dispatcher:
         except TimeoutError:
             raise not_answered(look, self._node.storage.outage.cause) from None
         return row
+
+    async def _swept_until(self, namespace: str, process_id: str, fingerprint: str | None) -> int:
+        """Return up to which task a process may have lost tasks to its retention.
+
+        A fingerprint shows that there was a task: 0 of a process that may be lost with it. Raise
+        NamespaceNotFound or ProcessNotFound without a fingerprint, and if the process is known as removed.
+        """
+        try:
+            return (await self.found(namespace, process_id)).swept_until
+        except (NamespaceNotFound, ProcessNotFound):
+            if fingerprint is None or await (await self._node.reads()).was_removed(namespace, process_id):
+                raise
+            return 0
 
     async def redo_of(
         self, namespace: str, process_id: str, task_id: int, timeout: Timeout, fingerprint: str | None
@@ -373,23 +388,3 @@ async def namespace_not_found(node: Node, namespace: str) -> NamespaceNotFound:
     with suppress(ProgressorError):
         names = await node.storage.namespace_names()
     return NamespaceNotFound(namespace, nearest_names(namespace, names))
-
-
-def not_answered(seconds: float, cause: str | None) -> StorageUnavailable:
-    """Return the error of a read to which PostgreSQL gave no answer in time."""
-    return StorageUnavailable(
-        f"PostgreSQL did not answer within {seconds:g} s{_for(cause)}: nothing was changed, read again"
-    )
-
-
-def _not_accepted(request: Request, seconds: float, cause: str | None) -> StorageUnavailable:
-    key = given_key(request.idempotency_key)
-    return StorageUnavailable(
-        f"PostgreSQL did not take the request within {seconds:g} s{_for(cause)}; it may still go through: "
-        f"ask again{'' if key is None else f' with idempotency_key={key!r}'}"
-    )
-
-
-def _for(cause: str | None) -> str:
-    """Return, in brackets, why PostgreSQL is not available, for one a lack of connections."""
-    return "" if cause is None else f" ({cause})"

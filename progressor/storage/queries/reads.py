@@ -16,13 +16,17 @@ from sqlalchemy import (
     Select,
     bindparam,
     exists,
+    func,
+    literal,
     not_,
+    or_,
     select,
     text,
     union_all,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from progressor.acts import AuditVerb
 from progressor.config import DEFAULT_SCHEMA
 from progressor.inputs import LAST_ID, HistoryRange
 from progressor.model import (
@@ -45,6 +49,7 @@ from progressor.storage.queries.traces import part_of, task_row, tasks_of
 from progressor.storage.rows import snapshot_of
 from progressor.storage.schema import events, kept_answers, processes, removed_processes, tasks
 from progressor.storage.statements import Row
+from progressor.storage.tables.operators import audit
 from progressor.storage.values import ROOM
 
 T = TypeVar("T")
@@ -169,6 +174,13 @@ class Reads:
         kinds = {"status": TaskStatus(rows[0]["status"]), "task_type": TaskType(rows[0]["task_type"])}
         return AnswerRow(**rows[0] | kinds)
 
+    async def was_removed(self, namespace: str, process_id: str) -> bool:
+        """Return whether a process of this name is known to have been removed at most a day ago.
+
+        One that removed itself is known for as long as its answers, a client's `remove` by the audit.
+        """
+        return bool(await self._rows(removal_statement(namespace, process_id)))
+
     async def search(
         self, wanted: Wanted, *, limit: int, cursor: str | None
     ) -> tuple[list[Snapshot], str | None]:
@@ -226,6 +238,20 @@ def task_statement(namespace: str, process_id: str, task_id: int) -> Select[Any]
         .join_from(lives, tasks, tasks.c.process_no == lives.c.process_no)
         .where(tasks.c.task_id == task_id)
     )
+
+
+def removal_statement(namespace: str, process_id: str) -> Select[Any]:
+    """Select whether a process of this name was removed at most a day ago: no row if that is not known."""
+    by_itself = exists().where(
+        removed_processes.c.namespace == namespace, removed_processes.c.process_id == process_id
+    )
+    by_a_client = exists().where(
+        audit.c.namespace == namespace,
+        audit.c.process_id == process_id,
+        audit.c.acted_at > func.now() - text("interval '1 day'"),
+        audit.c.verb == AuditVerb.REMOVE.value,
+    )
+    return select(literal(True)).where(or_(by_itself, by_a_client))
 
 
 _Made = tuple[dict[int, list[Event]], int | None]

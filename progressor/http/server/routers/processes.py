@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from progressor.client.results import Receipt, TraceEntry
-from progressor.errors import InvalidRequest, ReplyTimeout
+from progressor.errors import InvalidRequest, NamespaceNotFound, ReplyTimeout
 from progressor.handlers.codec import decode
 from progressor.http.server import bodies, request_headers
 from progressor.http.server.api_request import ApiRequest
@@ -227,7 +227,13 @@ async def result(
     The answer of a dry run needs the scope `state:read` too.
     """
     server = request.server
-    published = await server.publications.of(namespace)
+    try:
+        published = await server.publications.of(namespace)
+    except NamespaceNotFound:
+        if fingerprint is not None:
+            # It may be lost with the task: then the look at the task raises RequestLost.
+            await server.client.reader.is_dry_run(namespace, process_id, task_id, fingerprint=fingerprint)
+        raise
     request.require_acceptable(bodies.answer_type(published))
     if not request.caller.may(Scope.STATE_READ, namespace) and await server.client.reader.is_dry_run(
         namespace, process_id, task_id, fingerprint=fingerprint
