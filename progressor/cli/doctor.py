@@ -55,8 +55,10 @@ def doctor(
     logs.set_up(level=settings.log_level, form=settings.log_format)
     late = read_duration(slack, "--slack")
     with examining(machine=json), existing_database(settings) as found:
-        schema_check.check_revision(found.dsn, schema=settings.database_schema)
-        _look_at_sessions(found.dsn, settings)
+        is_standby = schema_check.check_revision(found.dsn, schema=settings.database_schema)
+        if not is_standby:
+            # Nobody waits for a hint from a standby.
+            _look_at_sessions(found.dsn, settings)
         outcome = examine(
             found.dsn,
             namespace=namespace,

@@ -26,6 +26,7 @@ from progressor.storage.catalog import Difference, differences, entries
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.first_connection import connect_at_start
 from progressor.storage.postgres.sequences import DRAWS, ServersMet, fault_of
+from progressor.storage.postgres.session_setup import Server
 from progressor.storage.statements import STATEMENTS, in_schema
 
 log = Logger("progressor.migrations")
@@ -101,10 +102,14 @@ def _rows(connection: psycopg.Connection[Any], statement: str, schema: str) -> l
     return connection.execute(in_schema(STATEMENTS[statement], schema).encode()).fetchall()
 
 
-def check_revision(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str:
-    """Return the revision as `check` does, but compare no tables: to look at what is wrong with them."""
-    with _looking(dsn) as connection:
-        return fit_revision(connection, schema)
+def check_revision(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> bool:
+    """Return whether the server, which may be any, is a standby; SchemaMismatch as `check` raises it.
+
+    It compares no tables: to look at what is wrong with them.
+    """
+    with _looking(dsn, server="any") as connection:
+        fit_revision(connection, schema)
+        return connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (True,)
 
 
 def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]:
@@ -115,14 +120,15 @@ def compare(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> tuple[Difference, ...]
 
 
 @contextmanager
-def _looking(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+def _looking(dsn: str, *, server: Server = "primary") -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection in one transaction, with the settings that a look at the schema relies on."""
     role = None
     try:
-        with closing(connect_at_start(dsn, "progressor migrate")) as connection:
+        with closing(connect_at_start(dsn, "progressor migrate", server=server)) as connection:
             role = connection.info.user
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-            connection.read_only = connection.deferrable = False
+            # A standby begins no transaction that may write.
+            connection.read_only, connection.deferrable = server == "any", False
             with connection.transaction():
                 # Never for the session: a pooler may lend it to others.
                 connection.execute(session_setup.SETTINGS, session_setup.UNBOUNDED_TRANSACTION)

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from typer.testing import CliRunner
 
 from progressor import Client, Engine, StorageUnavailable
+from progressor.cli.main import app
 from progressor.storage import migrations
 from progressor.storage.doctor import examine
 from progressor.storage.operations import Storage
@@ -139,6 +141,18 @@ async def test_starting_at_a_standby(pair: Pair) -> None:
         async with Client(standby.dsn):
             pass
     assert examine(standby.dsn).is_clean
+
+
+@pytest.mark.parametrize("stated", ["", "?target_session_attrs=any"], ids=["unstated", "any"])
+async def test_the_doctor_at_a_standby(pair: Pair, stated: str) -> None:
+    """The command looks at all of it, or quickly, and does not look for sessions that it cannot have."""
+    primary, standby = pair
+    await standby.follow(primary)
+    for options in ([], ["--quick"]):
+        command = ["doctor", "--database-url", f"{standby.dsn}{stated}", *options]
+        done = await asyncio.to_thread(CliRunner().invoke, app, command)
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert "invariants hold" in done.stdout
 
 
 async def test_a_list_of_servers(pair: Pair) -> None:
