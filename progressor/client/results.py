@@ -144,8 +144,9 @@ class ProcessChange(NamedTuple):
     """A watched process as it was committed, with its events since the change before.
 
     `position` is a text to go on behind it. `status` is `init`, `running`, `error` (`detail` says what
-    failed), or `removed`, which is the last. `last_event_id` is that of the last event that was told.
-    `state` is None unless it was asked for.
+    failed), or `removed`, which is the last. `last_event_id` is that of the last event that was told. If
+    the database has lost that one, it is lower than before, and all events come again. `state` is None
+    unless it was asked for.
     """
 
     position: str

@@ -24,6 +24,7 @@ from progressor import (
     ProcessNotFound,
     StorageUnavailable,
 )
+from progressor.client.watches import process_watch
 from progressor.node import watcher
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.statements import Results, Transaction
@@ -279,6 +280,106 @@ async def test_what_the_retention_has_deleted(client: Client, other: Client, dsn
         await following(other.watch(plain.name, "p", after=first.position))
     assert caught.value.first_event_id == 3
     await client.remove(plain.name, "p")
+
+
+def restore(dsn: str, *, last: int) -> None:
+    """Take from all processes what came behind an event, as a server that was restored to that moment."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DELETE FROM progressor.events WHERE event_id > %s", [last])
+        connection.execute("UPDATE progressor.processes SET last_event_id = %s", [last])
+
+
+def sweep(dsn: str, *, first: int) -> None:
+    """Delete the events before this one, as a retention."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DELETE FROM progressor.events WHERE event_id < %s", [first])
+        connection.execute("UPDATE progressor.processes SET first_event_id = %s", [first])
+
+
+@pytest.mark.parametrize("added", [0, 3, 6, 8])
+async def test_a_restore(ns: str, client: Client, other: Client, dsn: str, added: int) -> None:
+    """What was told is lost, overtaken or not: all comes again, to a reader that was there or was not."""
+    await client.start(ns, "p")
+    live = other.watch(ns, "p", state=True)
+    await following(live)
+    await client.call(ns, "p", "add", 11)
+    (told,) = await until(live, 11)
+    restore(dsn, last=5)
+    await client.call(ns, "p", "add", added)
+    for changes in (live, other.watch(ns, "p", after=told.position, state=True)):
+        anew = await following(changes)
+        assert anew[3:] == ("running", (), 0, None, 11 + added)
+        found = await until(changes, 5 + added)
+        assert ids(found) == list(range(1, 6 + added))
+        (again,) = await until(other.watch(ns, "p", after=anew.position), 5 + added)
+        assert again.events == found[-1].events
+
+
+async def test_a_restore_behind_the_present(ns: str, client: Client, other: Client, dsn: str) -> None:
+    """What a watch began with was told too."""
+    await client.start(ns, "p")
+    await client.call(ns, "p", "add", 11)
+    first = await following(other.watch(ns, "p"))
+    restore(dsn, last=5)
+    await client.call(ns, "p", "add", 8)
+    changes = other.watch(ns, "p", after=first.position)
+    assert (await following(changes)).last_event_id == 0
+    assert ids(await until(changes, 13)) == list(range(1, 14))
+
+
+async def test_a_restore_amid_a_read(
+    client: Client, other: Client, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also behind the first part of many events."""
+    monkeypatch.setattr(process_watch, "_MOST_EVENTS", 4)
+    await client.start(plain.name, "p")
+    changes = other.watch(plain.name, "p")
+    await following(changes)
+    await client.call(plain.name, "p", "add", 11)
+    assert ids([await following(changes)]) == [1, 2, 3, 4]
+    restore(dsn, last=2)
+    await client.call(plain.name, "p", "add", 4)
+    assert (await following(changes)).last_event_id == 0
+    assert ids(await until(changes, 6)) == list(range(1, 7))
+
+
+async def test_a_restore_and_a_retention(client: Client, other: Client, dsn: str) -> None:
+    """What is kept comes again; if the retention has deleted what was told, nobody can compare it."""
+    await client.start(plain.name, "p")
+    await client.call(plain.name, "p", "add", 11)
+    first = await following(other.watch(plain.name, "p"))
+    restore(dsn, last=5)
+    await client.call(plain.name, "p", "add", 8)
+    sweep(dsn, first=4)
+    changes = other.watch(plain.name, "p", after=first.position)
+    assert (await following(changes)).last_event_id == 3
+    assert ids(await until(changes, 13)) == list(range(4, 14))
+    sweep(dsn, first=12)
+    assert ids(await until(other.watch(plain.name, "p", after=first.position), 13)) == [12, 13]
+
+
+async def test_a_restore_and_a_removal(client: Client, other: Client, dsn: str) -> None:
+    """The feed keeps the events of a process that removed itself, and all of them come again."""
+    await client.start(fed.name, "p")
+    await client.call(fed.name, "p", "add", 11)
+    first = await following(other.watch(fed.name, "p"))
+    restore(dsn, last=5)
+    await client.call(fed.name, "p", "add", 8)
+    await client.call(fed.name, "p", "leave")
+    found = [change async for change in other.watch(fed.name, "p", after=first.position)]
+    assert (found[0].last_event_id, ids(found), found[-1].status) == (0, list(range(1, 15)), "removed")
+
+
+async def test_a_position_of_an_older_release(client: Client, other: Client) -> None:
+    """It has no mark: the watch goes on behind it, and nothing is told before the next step."""
+    await client.start(plain.name, "p")
+    await client.call(plain.name, "p", "add", 1)
+    first = await following(other.watch(plain.name, "p"))
+    *older, _, name = first.position.split("-")
+    changes = other.watch(plain.name, "p", after="-".join((*older, name)))
+    waiting = asyncio.ensure_future(following(changes))
+    await client.call(plain.name, "p", "add", 1)
+    assert ids([await waiting]) == [2]
 
 
 async def test_what_is_not_there(client: Client) -> None:

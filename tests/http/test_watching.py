@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from progressor import (
@@ -189,6 +190,23 @@ async def test_going_on(client: Client, one: ApiServer) -> None:
         third = await stream.change()
     ids = [each["event_id"] for each in json.loads(second["data"])["events"]]
     assert (ids, [each["event_id"] for each in third["events"]]) == ([1, 2], [3])
+
+
+async def test_going_on_after_a_restore(client: Client, one: ApiServer, dsn: str) -> None:
+    """A reader whose last event was lost gets all events again, also if as many have come since."""
+    for _ in range(2):
+        await client.call(NS, "p", "add")
+    async with opened(one) as stream:
+        first = await stream.event()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DELETE FROM progressor.events WHERE event_id > 1")
+        connection.execute("UPDATE progressor.processes SET last_event_id = 1")
+    for _ in range(2):
+        await client.call(NS, "p", "add")
+    async with opened(one, **{"Last-Event-ID": first["id"]}) as stream:
+        anew, second = await stream.change(), await stream.change()
+    assert (anew["last_event_id"], anew["events"]) == (0, [])
+    assert [each["event_id"] for each in second["events"]] == [1, 2, 3]
 
 
 async def test_what_is_refused(client: Client, one: ApiServer) -> None:

@@ -170,6 +170,7 @@ KEYS = {
     # All tasks have their numbers from one sequence.
     "kept_answers_pkey": ("task_id =",),
     "tasks_pkey": ("process_no =", "task_id ="),
+    "events_pkey": ("process_no =", "event_id ="),
     "tasks_idempotency_key": ("(process_no + 0) =", "idempotency_key ="),
     "running_pkey": ("process_no =",),
     "schedule_pkey": ("process_no =",),
@@ -318,7 +319,7 @@ OTHERS = {
     ("parked_processes", "parked"): "name =",
     ("act_on_parked", "parked"): "name =",
     ("drop_parked", "parked"): "name =",
-    # The next ones of a process.
+    # The next ones of a process; the one before them is by its key.
     ("watched_events", "events"): "event_id >",
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.reader import Reader
 from progressor.client.results import ProcessChange, WatchedStatus
-from progressor.client.watches.positions import REMOVED, UNKNOWN, WatchPlace
+from progressor.client.watches.positions import REMOVED, UNKNOWN, WatchPlace, mark_of
 from progressor.codecs.codec import Owner
 from progressor.errors import HistoryTruncated, process_not_found
 from progressor.handlers.process import Process
@@ -79,6 +79,8 @@ class ProcessWatch:
             limit=_MOST_EVENTS,
             room=_ROOM,
         )
+        if after is not None and _is_lost(place, read):
+            return await self._anew(read.snapshot)
         if read.snapshot is None:
             return await self._at_the_end(read)
         if after is not None and not _follows(read.events, after, read.snapshot):
@@ -90,9 +92,12 @@ class ProcessWatch:
     async def _told(self, read: WatchRead, snapshot: Snapshot, rings: int) -> ProcessChange | None:
         last = read.events[-1].event_id if read.events else snapshot.last_event_id
         version = read.version if read.is_all else UNKNOWN
-        place = WatchPlace(self._place.life, last, version)
-        made = None
-        if place != self._place:
+        mark = mark_of(read.last_at)
+        if not mark and last == self._place.last:
+            # Retention has deleted the event, whose number may still be given again.
+            mark = self._place.mark
+        place, made = WatchPlace(self._place.life, last, version, mark), None
+        if place[:3] != self._place[:3]:
             made = await self._made(place, snapshot.status.value, read.events, snapshot)
         # All that may fail or be cancelled is behind this.
         self._place, self._status = place, snapshot.status.value
@@ -109,9 +114,22 @@ class ProcessWatch:
             made = await self._made(place, "removed", (), None)
             self._place, self.is_over = place, True
             return made
-        place = WatchPlace(self._place.life, events[-1].event_id, UNKNOWN)
+        mark = mark_of(events[-1].timestamp)
+        place = WatchPlace(self._place.life, events[-1].event_id, UNKNOWN, mark)
         made = await self._made(place, self._status, events, None)
         self._place = place
+        return made
+
+    async def _anew(self, snapshot: Snapshot | None) -> ProcessChange:
+        """Return the process as it is, before the first event that it has: all that it has come next.
+
+        How much of what was told is still true, nobody knows.
+        """
+        first = 1 if snapshot is None else snapshot.first_event_id
+        status = self._status if snapshot is None else snapshot.status.value
+        place = WatchPlace(self._place.life, first - 1, UNKNOWN)
+        made = await self._made(place, status, (), snapshot)
+        self._place, self._status = place, status
         return made
 
     async def _with_older(self, read: WatchRead, snapshot: Snapshot, last: int) -> WatchRead | None:
@@ -129,7 +147,8 @@ class ProcessWatch:
             raise HistoryTruncated(
                 self._namespace, self._process_id, first_event_id=snapshot.first_event_id
             )
-        return read._replace(events=found, is_all=found[-1].event_id >= snapshot.last_event_id)
+        is_all = found[-1].event_id >= snapshot.last_event_id
+        return read._replace(events=found, is_all=is_all, last_at=found[-1].timestamp)
 
     async def _made(
         self,
@@ -158,10 +177,17 @@ class ProcessWatch:
         return None if self._state_of is None else self._state_of(await self._reader.view(snapshot))
 
 
+def _is_lost(place: WatchPlace, read: WatchRead) -> bool:
+    """Return whether the database has lost the last event that was told, as far as it can be seen."""
+    if read.snapshot is not None and (place.last or 0) > read.snapshot.last_event_id:
+        return True
+    return bool(place.mark and read.told_at) and place.mark != mark_of(read.told_at)
+
+
 def _follows(events: list[Event], last: int, snapshot: Snapshot) -> bool:
-    """Return whether these are the next events; also if a fail-over has lost some that were told."""
+    """Return whether these are the next events."""
     if not events:
-        return last >= snapshot.last_event_id
+        return last == snapshot.last_event_id
     return [event.event_id for event in events] == list(range(last + 1, last + 1 + len(events)))
 
 

@@ -7,6 +7,7 @@ watches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from progressor.model import Event, Life, Snapshot
@@ -26,13 +27,16 @@ class WatchStart(NamedTuple):
 class WatchRead(NamedTuple):
     """A watched life, None once it is removed, the version of its row, and the events behind the last one.
 
-    Without `is_all` there are more events.
+    Without `is_all` there are more events. `told_at` is the time of the event before these, `last_at` that
+    of the last of these, or of the process without any; None if it is not there.
     """
 
     snapshot: Snapshot | None
     version: int
     events: list[Event]
     is_all: bool
+    told_at: datetime | None
+    last_at: datetime | None
 
 
 class WatchReads(Transactions):
@@ -78,14 +82,22 @@ class WatchReads(Transactions):
             statements = {**statements, "watched_events": asked}
         found = await self._transact("read_watched", statements, patience=self._patience)
         rows = found["watched_process"]
-        events = [Event(**row) for row in found.get("watched_events", ())]
+        next_rows = found.get("watched_events", ())
+        told_at = next_rows[0]["told_at"] if next_rows else None
+        events = [Event(**{name: row[name] for name in row if name != "told_at"}) for row in next_rows]
         if not rows:
             # It goes on until nothing is found: nobody knows how many there were.
-            return WatchRead(None, 0, events, not events)
+            return WatchRead(None, 0, events, not events, told_at, _last_at(events))
         snapshot = snapshot_of(namespace, process_id, rows[0], ())
         # The second statement may see more than the first.
         events = [event for event in events if event.event_id <= snapshot.last_event_id]
         last = events[-1].event_id if events else after
-        return WatchRead(
-            snapshot, rows[0]["version"], events, last is None or last >= snapshot.last_event_id
-        )
+        is_all = last is None or last >= snapshot.last_event_id
+        last_at = _last_at(events) or rows[0]["last_at"]
+        if after == snapshot.last_event_id:
+            told_at = rows[0]["last_at"]
+        return WatchRead(snapshot, rows[0]["version"], events, is_all, told_at, last_at)
+
+
+def _last_at(events: Sequence[Event]) -> datetime | None:
+    return events[-1].timestamp if events else None

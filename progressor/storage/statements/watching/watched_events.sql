@@ -1,7 +1,14 @@
 -- The events of a life behind the last one that its watcher knows, up to `limit` and to `bytes`, but one at
 -- least. Those of a removed process may be left, whole if its namespace has a feed. Another life with its
--- number, after a fail-over or a restore, has events of its own.
-SELECT e.event_id, e.timestamp, e.task_id, e.metadata, e.payload
+-- number, after a fail-over or a restore, has events of its own. So has this one: `told_at` is the time of
+-- the event that it has now where its watcher knows one.
+SELECT
+    e.event_id, e.timestamp, e.task_id, e.metadata, e.payload,
+    (
+        SELECT t.timestamp
+        FROM progressor.events AS t
+        WHERE t.process_no = %(process_no)s::bigint AND t.event_id = %(after)s::bigint
+    ) AS told_at
 FROM (
     SELECT
         e.event_id, e.timestamp, e.task_id, e.metadata, e.payload,
