@@ -72,22 +72,38 @@ async def perform(
 
 def _outcome(error: BaseException, task: Task, *, seconds: float | None) -> Outcome:
     """Return the outcome of an error; `seconds` is the limit, if the handler had run out of time."""
-    if seconds is None:
-        match error:
-            case Reject():
-                return _rejection(error, task)
-            case InvalidCall() | InvalidContext():
-                if error.__cause__ is not None:
-                    # A codec raised: the request is not of this codec, or the worker lacks its keys.
-                    cause = type(error.__cause__).__name__
-                    _log.warning("request cannot be decoded", extra=fields_of(task) | {"cause": cause})
-                return refusal(error)
-            case CallCycle():
-                # Steps would wait for each other. None breaks its process, but the developer should know.
-                _log_failure(task)
-                return refusal(error)
+    if seconds is not None:
+        _log_failure(task)
+        return _timed_out(seconds)
+    try:
+        refused = _refused(error, task)
+    except BaseException as fault:  # noqa: BLE001  # a reason, a detail or a class of the user may do anything
+        _log_failure(task)
+        return failure(fault)
+    if refused is not None:
+        return refused
     _log_failure(task)
-    return failure(error) if seconds is None else _timed_out(seconds)
+    return failure(error)
+
+
+def _refused(error: BaseException, task: Task) -> Rejection | None:
+    """Return the rejection that an error stands for; None if it is a failure."""
+    match error:
+        case Reject():
+            details = json_object(error.details, field="Reject") if error.details else {}
+            reason: object = error.reason
+            return Rejection(clean(reason if isinstance(reason, str) else str(reason)), details)
+        case InvalidCall() | InvalidContext():
+            if error.__cause__ is not None:
+                # A codec raised: the request is not of this codec, or the worker lacks its keys.
+                cause = type(error.__cause__).__name__
+                _log.warning("request cannot be decoded", extra=fields_of(task) | {"cause": cause})
+            return refusal(error)
+        case CallCycle():
+            # Steps would wait for each other. None breaks its process, but the developer should know.
+            _log_failure(task)
+            return refusal(error)
+    return None
 
 
 def _has_expired(task: Task, at: datetime) -> bool:
@@ -105,31 +121,32 @@ def refusal(error: InvalidRequest) -> Rejection:
     return Rejection(clean(str(error)), {"field": error.field}, invalid=True)
 
 
-def _rejection(error: Reject, task: Task) -> Outcome:
-    try:
-        details = json_object(error.details, field="Reject") if error.details else {}
-        return Rejection(clean(error.reason), details)
-    except (InvalidRequest, AttributeError) as fault:
-        _log_failure(task)
-        return failure(fault)
-
-
 def failure(error: BaseException) -> Failure:
-    """Return the failure of a step that raised; one that met a value it cannot decrypt is not retried."""
+    """Return the failure of a step that raised; one that met a value it cannot decrypt is not retried.
+
+    Whatever the error raises as it is described: there is a failure of it.
+    """
+    kind = type(error)
     try:
-        text = str(error)
+        described, error_types = _described(error), _names(kind)
+    except BaseException:  # noqa: BLE001  # a metaclass of the user may do anything
+        described, error_types = "an error that cannot be described", ("Exception",)
+    # Not by isinstance, which asks the error for its class.
+    return Failure(described, error_types, retryable=not issubclass(kind, NonRetryable | Undecryptable))
+
+
+def _described(error: BaseException) -> str:
+    name = clean(type(error).__name__)
+    try:
+        text = clean(str(error))
     except BaseException:  # noqa: BLE001  # the user's __str__ may do anything
         text = "(its text cannot be had)"
-    name = type(error).__name__
-    return Failure(
-        error=clean(f"{name}: {text}" if text else name),
-        error_types=tuple(
-            each.__name__
-            for each in type(error).__mro__
-            if issubclass(each, BaseException) and each is not BaseException
-        ),
-        retryable=not isinstance(error, NonRetryable | Undecryptable),
-    )
+    return clean(f"{name}: {text}" if text else name)
+
+
+def _names(kind: type[BaseException]) -> tuple[str, ...]:
+    bases = (each for each in kind.__mro__ if issubclass(each, BaseException))
+    return tuple(clean(each.__name__) for each in bases if each is not BaseException)
 
 
 def _timed_out(seconds: float) -> Failure:
@@ -141,23 +158,21 @@ def _timed_out(seconds: float) -> Failure:
 
 def _is_for_worker(error: BaseException, deadline: Deadline) -> bool:
     """Return whether an error is not the handler's, but one of the worker, or meant for it."""
-    running = deadline.task
-    match error:
-        case NoThread():
-            return True
-        case TransactionFailed():
-            return not deadline.expired
-        case asyncio.CancelledError():
-            return running.is_stopped if isinstance(running, StepTask) else running.cancelling() > 0
-        case GeneratorExit():
-            # The coroutine is closed, which only happens while its task does not run.
-            return asyncio.current_task(deadline.loop) is not running
-        case KeyboardInterrupt():
-            return _is_of_signal(error)
-    return False
+    # Not by isinstance, nor by match, which ask the error for its class: that may be the user's code.
+    kind, running = type(error), deadline.task
+    if issubclass(kind, NoThread):
+        return True
+    if issubclass(kind, TransactionFailed):
+        return not deadline.expired
+    if issubclass(kind, asyncio.CancelledError):
+        return running.is_stopped if isinstance(running, StepTask) else running.cancelling() > 0
+    if issubclass(kind, GeneratorExit):
+        # The coroutine is closed, which only happens while its task does not run.
+        return asyncio.current_task(deadline.loop) is not running
+    return issubclass(kind, KeyboardInterrupt) and _is_of_signal(error)
 
 
-def _is_of_signal(error: KeyboardInterrupt) -> bool:
+def _is_of_signal(error: BaseException) -> bool:
     """Return whether Ctrl-C raised it; under Python's own SIGINT handler every one counts as such."""
     on_interrupt: Any = signal.getsignal(signal.SIGINT)
     while isinstance(on_interrupt, partial):
@@ -170,10 +185,15 @@ def _is_of_signal(error: KeyboardInterrupt) -> bool:
 
 def clean(text: str) -> str:
     """Return a text that PostgreSQL can store: bounded, without NUL characters and lone surrogates."""
+    # A plain one: the methods of a subclass may be the user's.
+    text = str.__str__(text)
     if len(text) > MAX_ERROR_LENGTH:
         text = text[: MAX_ERROR_LENGTH - 1] + "…"
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 def _log_failure(task: Task) -> None:
-    _log.exception("handler failed", extra=fields_of(task))
+    try:
+        _log.exception("handler failed", extra=fields_of(task))
+    except BaseException:  # noqa: BLE001  # the traceback asks the error for its names and notes
+        _log.error("handler failed", extra=fields_of(task))

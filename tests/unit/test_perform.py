@@ -1,6 +1,7 @@
 """Any return or raise of a handler becomes an Outcome."""
 
 import asyncio
+import enum
 import logging
 import signal
 import threading
@@ -178,6 +179,103 @@ async def test_a_half_made_reject_is_a_failure(run: Any) -> None:
             pass
 
     assert isinstance(await run(raising(Half())), Failure)
+
+
+class Why(enum.Enum):
+    """Reasons of a user, which are no texts."""
+
+    NO_CREDIT = "no credit"
+
+
+class Declined(Reject):
+    """A Reject whose reason is whatever it was made with, and so are its details."""
+
+    def __init__(self, reason: Any, details: Any = None) -> None:
+        super().__init__("declined")
+        self.reason, self.details = reason, details
+
+
+class NoText:
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class NoItems(dict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(("reason", "text"), [(Why.NO_CREDIT, "Why.NO_CREDIT"), (5, "5"), (None, "None")])
+async def test_a_reason_that_is_no_text_is_refused_by_its_text(run: Any, reason: Any, text: str) -> None:
+    """The handler meant to refuse, so it does."""
+    assert await run(raising(Declined(reason))) == Rejection(text, {})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Declined(NoText()), Declined("no", [1]), Declined("no", {"a": NoItems(a=1), "b": float("nan")})],
+)
+async def test_a_reject_that_cannot_be_read_is_a_failure(run: Any, error: Reject) -> None:
+    """Its reason or details raise, whatever they raise: the step has failed."""
+    assert isinstance(await run(raising(error)), Failure)
+
+
+async def test_a_reject_whose_reason_raises_is_a_failure(run: Any) -> None:
+    """A property is the user's code too."""
+
+    class Computed(Reject):
+        reason = property(lambda self: 1 / 0, lambda self, value: None)  # type: ignore[assignment]
+
+    assert (await run(raising(Computed("no")))).error == "ZeroDivisionError: division by zero"
+
+
+class OddName(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise SystemExit
+
+
+class Nameless(NonRetryable, metaclass=OddName):
+    """One that cannot even be named."""
+
+
+async def test_an_exception_whose_name_raises_is_a_failure(
+    run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing of it can be described but that it is an error, which is still not retried."""
+    outcome = await run(raising(Nameless("x")))
+    assert outcome == Failure("an error that cannot be described", ("Exception",), retryable=False)
+    assert [message_of(record) for record in caplog.records] == ["handler failed"]
+
+
+async def test_an_exception_whose_class_raises_is_a_failure(run: Any) -> None:
+    """Even to ask an error what it is may run code of the user."""
+
+    class Classless(Exception):
+        @property
+        def __class__(self) -> Any:
+            raise RuntimeError("no class")
+
+    assert isinstance(await run(raising(Classless())), Failure)
+
+
+async def test_a_text_of_an_odd_class_is_plain(run: Any) -> None:
+    """A subclass of str that an exception returns for its text is a str in its outcome."""
+
+    class Odd(str):
+        def __format__(self, spec: str) -> str:
+            raise RuntimeError
+
+        def __len__(self) -> int:
+            raise RuntimeError
+
+    class Told(Exception):
+        def __str__(self) -> str:
+            return Odd("hey")
+
+    outcome = await run(raising(Told()))
+    assert outcome.error == "Told: hey"
+    assert type(outcome.error) is str
 
 
 async def test_sys_exit_is_a_failure(run: Any) -> None:
