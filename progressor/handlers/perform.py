@@ -8,11 +8,8 @@ TransactionFailed, after which it is to run again.
 from __future__ import annotations
 
 import asyncio
-import signal
 from datetime import UTC, datetime
-from functools import partial
-from traceback import walk_tb
-from typing import Any, Final
+from typing import Final
 
 from progressor.errors import CallCycle, InvalidRequest, NonRetryable, Reject, Undecryptable
 from progressor.errors.of_handlers import TransactionFailed
@@ -22,6 +19,7 @@ from progressor.handlers.limits import an_intent
 from progressor.handlers.process import InvalidContext, Process
 from progressor.handlers.running.deadlines import Deadline, Deadlines
 from progressor.handlers.running.forks import end_child
+from progressor.handlers.running.interrupts import is_of_signal
 from progressor.handlers.running.step_task import StepTask
 from progressor.handlers.running.threads import NoThread
 from progressor.loggers import Logger
@@ -169,18 +167,7 @@ def _is_for_worker(error: BaseException, deadline: Deadline) -> bool:
     if issubclass(kind, GeneratorExit):
         # The coroutine is closed, which only happens while its task does not run.
         return asyncio.current_task(deadline.loop) is not running
-    return issubclass(kind, KeyboardInterrupt) and _is_of_signal(error)
-
-
-def _is_of_signal(error: BaseException) -> bool:
-    """Return whether Ctrl-C raised it; under Python's own SIGINT handler every one counts as such."""
-    on_interrupt: Any = signal.getsignal(signal.SIGINT)
-    while isinstance(on_interrupt, partial):
-        on_interrupt = on_interrupt.func
-    code = getattr(on_interrupt, "__code__", None)
-    return on_interrupt is signal.default_int_handler or any(
-        frame.f_code is code for frame, _ in walk_tb(error.__traceback__)
-    )
+    return issubclass(kind, KeyboardInterrupt) and is_of_signal()
 
 
 def clean(text: str) -> str:

@@ -5,7 +5,8 @@ import enum
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -348,6 +349,41 @@ async def test_ctrl_c_passes_through(
     finally:
         signal.signal(signal.SIGINT, before)
     assert raised.type is (KeyboardInterrupt if python_own else Interrupted)
+
+
+@contextmanager
+def ctrl_c_of_python() -> Iterator[None]:
+    """Have Python's own handler of SIGINT, of which no frame of a traceback shows that it raised."""
+    # Within a test: the runner of its event loop has put its own in the place of this one.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def failed_by_interrupt(run: Any, handler: Any) -> bool:
+    outcome = await run(handler, name="interrupted")
+    return isinstance(outcome, Failure) and outcome.error_types[0] == "KeyboardInterrupt"
+
+
+async def test_an_interrupt_of_a_plain_function_is_a_failure(run: Any) -> None:
+    """It comes from the thread of the function, and Ctrl-C from the main thread only."""
+    namespace = Namespace("threads")
+
+    @namespace.call
+    def interrupted(process: Process[None]) -> None:
+        raise KeyboardInterrupt
+
+    with ctrl_c_of_python():
+        assert await failed_by_interrupt(run, namespace)
+
+
+async def test_an_interrupt_in_a_loop_of_another_thread_is_a_failure(run: Any) -> None:
+    """An engine in a thread goes on: no Ctrl-C is raised there."""
+    handler = raising(KeyboardInterrupt())
+    with ctrl_c_of_python():
+        assert await asyncio.to_thread(lambda: asyncio.run(failed_by_interrupt(run, handler)))
 
 
 async def test_the_end_of_a_coroutine_passes_through(make_task: Any, make_snapshot: Any) -> None:

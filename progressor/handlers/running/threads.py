@@ -70,7 +70,7 @@ class Threads:
             # `submit` took this thread meanwhile, and its function is on the way.
             future, function, args = inbox.get()
         begun = future.set_running_or_notify_cancel()
-        result, error = _outcome(function, args) if begun else (None, None)
+        result, error = function_in_thread(function, args) if begun else (None, None)
         # Before the result is set: the caller that goes on with it may find this thread idle.
         with self._lock:
             self._idle.append(inbox)
@@ -88,7 +88,10 @@ def _start(thread: Thread) -> None:
         raise NoThread(str(error)) from error
 
 
-def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+def function_in_thread(
+    function: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Any, BaseException | None]:
+    """Call a function, and return its result or its error, whose traceback has a frame of this one."""
     try:
         return function(*args), None
     except (StopIteration, GeneratorExit) as error:
