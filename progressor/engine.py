@@ -21,6 +21,7 @@ from progressor.client.feed.positions import check_start
 from progressor.config import EngineOptions
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.running.made_tasks import contain_tasks_of
 from progressor.handlers.running.waits import Lending
 from progressor.handlers.schemas import storable_schemas
 from progressor.loggers import Logger
@@ -272,6 +273,7 @@ class Engine:
         return self
 
     def _serve(self) -> None:
+        contain_tasks_of(asyncio.get_running_loop())
         for pool in self.pools.values():
             pool.start()
         self._parts.connection_slots.show()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -231,6 +232,35 @@ async def test_a_handler_that_panics_has_failed(serve: MakeClient) -> None:
         with pytest.raises(HandlerFailed, match=text):
             await client.call("ns", "p", name)
         await client.simple_repair("ns", "p")
+
+
+async def test_a_task_of_a_handler_ends_no_worker(serve: MakeClient) -> None:
+    """`sys.exit()` in a task that a handler made breaks its own process; other steps go on."""
+    namespace, begun, proceed = Namespace("ns"), asyncio.Event(), asyncio.Event()
+
+    async def leave() -> None:
+        sys.exit(2)
+
+    @namespace.call
+    async def gathers(process: Process) -> None:
+        await asyncio.gather(leave())
+
+    @namespace.call
+    async def innocent(process: Process) -> int:
+        begun.set()
+        await proceed.wait()
+        return 7
+
+    client = await serve(namespace)
+    await client.put("ns", "p")
+    await client.put("ns", "q")
+    async with asyncio.TaskGroup() as group:
+        other = group.create_task(client.call("ns", "q", "innocent"))
+        await begun.wait()
+        with pytest.raises(HandlerFailed, match="RuntimeError: a task of the handler raised SystemExit"):
+            await client.call("ns", "p", "gathers")
+        proceed.set()
+    assert other.result() == 7
 
 
 async def test_step_timeout_cancels_an_async_handler(serve: MakeClient) -> None:
