@@ -93,6 +93,7 @@ def load(name: str) -> Any:
 
 def flow(command: Any) -> None:
     """Have the paragraphs of its help fill the terminal: typer breaks their lines where the source does."""
-    command.help = "\n\n".join(each.replace("\n", " ") for each in command.help.split("\n\n"))
+    if command.help is not None:  # `python -OO` drops docstrings.
+        command.help = "\n\n".join(each.replace("\n", " ") for each in command.help.split("\n\n"))
     for part in getattr(command, "commands", {}).values():
         flow(part)

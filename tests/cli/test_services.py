@@ -70,6 +70,16 @@ def test_worker_finishes_its_step_on_sigterm(spawn: Spawn, dsn: str, tmp_path: P
         assert connection.execute("SELECT FROM progressor.workers").rowcount == 0
 
 
+def test_a_worker_serves_without_docstrings(spawn: Spawn, dsn: str) -> None:
+    """Under `python -OO` Python drops them: then its help says less, and it serves all the same."""
+    worker = spawn("worker", "shop:orders", PROGRESSOR_DATABASE_URL=dsn, PYTHONOPTIMIZE="2")
+    worker.wait_for("serving")
+    with SyncClient(dsn) as client:
+        client.start(NS, "p1", {"item": "tea"})
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0, worker.output
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_second_signal_leaves_at_once(spawn: Spawn, dsn: str, number: signal.Signals, status: int) -> None:
     """Also when a handler blocks the event loop."""
