@@ -309,6 +309,38 @@ async def test_a_panic_in_a_group_is_a_failure(run: Any) -> None:
     assert outcome.error_types == ("BaseExceptionGroup",)
 
 
+async def refuses_in_a_group(process: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(raising(Reject("no credit")).process(None, process))
+
+
+async def fails_beside_it(process: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(refuses_in_a_group(process))
+        group.create_task(raising(KeyError("plan")).process(None, process))
+
+
+@pytest.mark.parametrize("body", [refuses_in_a_group, fails_beside_it])
+async def test_a_refusal_in_a_group_is_a_failure(run: Any, body: Body) -> None:
+    """The group raises another error than its task did."""
+    assert (await run(Raw(body))).error_types[0] == "ExceptionGroup"
+
+
+@pytest.mark.parametrize(("body", "refuses"), [(refuses_in_a_group, True), (fails_beside_it, False)])
+async def test_a_refusal_taken_out_of_its_group_is_one(run: Any, body: Body, *, refuses: bool) -> None:
+    """As the docs advise; beside another error of the group it is still a failure."""
+
+    async def takes_out(process: Any) -> None:
+        try:
+            await body(process)
+        except* Reject as found:
+            raise found.exceptions[0] from None
+
+    outcome = await run(Raw(takes_out))
+    assert (outcome == Rejection("no credit", {})) is refuses
+    assert isinstance(outcome, Failure) is not refuses
+
+
 @pytest.mark.parametrize(
     "error",
     [
