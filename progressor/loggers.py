@@ -2,14 +2,17 @@
 
 A user's program may print messages alone, as `%(message)s` does, and must still show which process broke.
 So the fields are an argument of the message, and only a handler that prints it formats them. Rule:
-passwords are struck out, and no value can look like another line.
+passwords are struck out, no value can look like another line, and no logging of the user breaks a step.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import sys
+import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 # A URL's password may hold anything up to the last @ before the host; in key=value it may be quoted.
@@ -30,12 +33,31 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
         super().__init__(logging.getLogger(name))
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log a message and its fields, at the place of the caller."""
+        """Log a message and its fields, at the place of the caller; raise nothing that logging raises."""
         fields = kwargs.get("extra")
         if fields:
             args = (*args, _Fields(str(msg), fields))
             msg = f"{msg} %s"
-        self.logger.log(level, msg, *args, **kwargs, stacklevel=2)
+        try:
+            self.logger.log(level, msg, *args, **kwargs, stacklevel=2)
+        except Exception:  # noqa: BLE001 - of a record factory, a filter or a handler: the user's code
+            is_logged = False
+        else:
+            is_logged = True
+        if not is_logged:
+            # Behind the `except`, in which `exc_info` would name the wrong error.
+            self._log_again(level, msg, args, {**kwargs, "extra": None})
+
+    def _log_again(self, level: int, msg: object, args: tuple[object, ...], kwargs: dict[str, Any]) -> None:
+        """Log without attributes of the fields, which may be taken by others; or else to stderr."""
+        try:
+            self.logger.log(level, msg, *args, **kwargs, stacklevel=3)
+        except Exception:  # noqa: BLE001 - as above
+            # As `logging.Handler.handleError` does.
+            with suppress(Exception):
+                if logging.raiseExceptions and sys.stderr:
+                    lost = f"--- Logging error ---\n{traceback.format_exc()}Lost: {str(msg) % args}\n"
+                    sys.stderr.write(without_passwords(lost))
 
 
 class _Fields(NamedTuple):

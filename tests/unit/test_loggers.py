@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from progressor.deployment import logs
 from progressor.handlers.perform import perform
 from progressor.handlers.running.deadlines import Deadlines
 from progressor.loggers import Logger, message_of
+from progressor.model import Failure
 from progressor.outages import Outage, OutageLines
 
 log = Logger("progressor.test")
@@ -77,6 +79,90 @@ def test_a_record_names_the_place_that_logs(caplog: pytest.LogCaptureFixture) ->
         log.exception("there", extra={"namespace": "shop"})
     assert {record.filename for record in caplog.records} == {Path(__file__).name}
     assert caplog.records[1].exc_info
+
+
+@pytest.fixture
+def taken_names() -> Iterator[None]:
+    """A user's record factory whose records have an attribute with the name of a field."""
+    before = logging.getLogRecordFactory()
+
+    def factory(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = before(*args, **kwargs)
+        record.namespace = "production"
+        return record
+
+    logging.setLogRecordFactory(factory)
+    yield
+    logging.setLogRecordFactory(before)
+
+
+def test_a_name_that_a_record_factory_has_taken_keeps_no_line_away(
+    taken_names: None, printed: io.StringIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line is logged with its fields in the message, its place and its error."""
+    try:
+        int("x")
+    except ValueError:
+        log.exception("process broke", extra={"namespace": "shop"})
+    assert printed.getvalue().startswith("ERROR process broke namespace=shop\nTraceback")
+    (record,) = caplog.records
+    assert record.filename == Path(__file__).name
+    assert record.exc_info
+    assert record.exc_info[0] is ValueError
+
+
+class _Raising(logging.Handler):
+    """A user's handler whose server is gone."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ConnectionError("no answer of amqp://me:hush@logs")
+
+
+@pytest.fixture
+def raising() -> Iterator[None]:
+    """Nobody gets a line: the only handler raises."""
+    handler = _Raising()
+    logging.getLogger().addHandler(handler)
+    yield
+    logging.getLogger().removeHandler(handler)
+
+
+def test_a_handler_that_raises_does_not_break_who_logs(
+    raising: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its error and the line go to stderr, without passwords."""
+    log.warning("not available", extra={"cause": "of postgresql://me:hush@db/x"})
+    log.warning("no fields")
+    told = capsys.readouterr().err
+    assert "ConnectionError: no answer of amqp://me:***@logs" in told
+    assert "Lost: not available cause=of postgresql://me:***@db/x\n" in told.replace("'", "")
+    assert "Lost: no fields\n" in told
+    assert "hush" not in told
+
+
+def test_a_line_for_which_there_is_no_stderr_either_is_dropped(
+    raising: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed, or none at all."""
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        log.warning("process broke", extra={"process_id": "acme"})
+
+
+async def test_a_handler_that_raises_keeps_no_failed_step_from_its_outcome(
+    raising: None, make_task: Any, make_snapshot: Any
+) -> None:
+    """The step has failed with its own error, and the worker goes on."""
+
+    class Failing:
+        async def process(self, task: object, process: object) -> Any:
+            raise ValueError("no")
+
+    outcome = await perform(Failing(), make_snapshot(), make_task(), Deadlines(5))
+    assert isinstance(outcome, Failure)
+    assert outcome.error == "ValueError: no"
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
