@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
+
+from progressor.handlers.running.contexts import rest_of
 
 Fuse = Literal["learned", "always", "never"]
 
@@ -59,22 +61,4 @@ class HandlerProfile:
             self.was_run = True
             self.seconds = max(time.perf_counter() - began, self.seconds * _FADES)
         self.waits = True
-        return await _rest(running, waited_for)
-
-
-@types.coroutine
-def _rest(running: Coroutine[Any, Any, Any], waited_for: Any) -> Generator[Any, Any, Any]:
-    """Go on as `await running` would, after the coroutine has begun and waits."""
-    try:
-        while True:
-            try:
-                sent = yield waited_for
-            except GeneratorExit:
-                running.close()
-                raise
-            except BaseException as error:  # noqa: BLE001 - a cancellation too is the coroutine's
-                waited_for = running.throw(error)
-            else:
-                waited_for = running.send(sent)
-    except StopIteration as ended:
-        return ended.value
+        return await rest_of(running, waited_for)

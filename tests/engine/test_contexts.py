@@ -60,6 +60,32 @@ async def test_a_handler_sees_none_of_its_caller(
     assert set().union(*seen) == {"the engine's"}
 
 
+@pytest.mark.parametrize("fuse", ["learned", "always", "never"])
+async def test_a_handler_sees_none_of_the_step_before(
+    dsn: str, fuse: Literal["learned", "always", "never"]
+) -> None:
+    """Nor of one that its worker has just run on the same process, for another caller."""
+    namespace, begun, others_wait = _namespace(), asyncio.Event(), asyncio.Event()
+
+    @namespace.call
+    async def sets(_process: Process[Any], _args: Any) -> str:
+        _TENANT.set("the first caller's")
+        begun.set()
+        await others_wait.wait()
+        await asyncio.sleep(0)
+        return _TENANT.get()
+
+    async with Engine(dsn, [namespace], fuse=fuse) as engine:
+        process = engine.client.process(NS, "p1")
+        await process.start()
+        first = await process.submit_call("sets")
+        await begun.wait()
+        others = [await process.submit_call(name) for name in ("computes", "waits", "blocks", "computes")]
+        others_wait.set()
+        assert await process.result(first.task_id) == "the first caller's"
+        assert [await process.result(other.task_id) for other in others] == ["nobody"] * 4
+
+
 async def test_a_handler_sees_none_of_who_calls_from_a_handler(dsn: str) -> None:
     """Nor of the step in which the other process is called."""
     asks, answers = Namespace("test.asks", concurrency=4), _namespace()
