@@ -3,7 +3,8 @@
 `demo` and `bench`, which are no services, run until they are done or a signal comes.
 
 Rule: Python handles the signals, not the event loop, so that a handler that blocks the loop cannot hold up
-the second signal. A stop is bounded, whatever hangs.
+the second signal. A stop is bounded, whatever hangs. A forked child, as of `multiprocessing`, is no
+service: signals do to it what they would do without one.
 """
 
 from __future__ import annotations
@@ -81,10 +82,16 @@ class Runner:
 
     def __enter__(self) -> Self:
         self._before = {each: signal.signal(each, self._on_signal) for each in _SIGNALS}
+        _running.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._left.set()
+        self.restore()
+
+    def restore(self) -> None:
+        """Handle signals as before the block."""
+        _running.discard(self)
         for each, before in self._before.items():
             signal.signal(each, before)
 
@@ -142,6 +149,33 @@ class Runner:
         self._asked.set()
         if self._entering is not None:
             self._entering.cancel()
+
+
+class _Forking(threading.local):
+    """The signals that the forking thread blocked before; None if no service runs."""
+
+    blocked: set[int] | None = None
+
+
+def _before_fork() -> None:
+    # Python drops a signal that reaches a child before its hooks have run: blocked, it waits for them.
+    _forking.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _running else None
+
+
+def _after_fork() -> None:
+    if _forking.blocked is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.blocked)
+
+
+def _after_fork_in_child() -> None:
+    for runner in tuple(_running):
+        runner.restore()
+    _after_fork()
+
+
+_running: set[Runner] = set()
+_forking = _Forking()
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 class _StoppedEarly(Exception):

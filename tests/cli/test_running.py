@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import typer
 from rich.console import Console
 
-from progressor.cli.runner import until_stopped
+from progressor.cli.runner import Runner, until_stopped
 from progressor.deployment.loops import serving
 
 
@@ -53,6 +57,57 @@ def test_either_signal_ends_the_block_with_a_line(
     assert left.value.exit_code == 130
     assert capsys.readouterr().out == "Enough.\n"
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@contextlib.asynccontextmanager
+async def _service() -> AsyncIterator[str]:
+    yield "serves"
+
+
+def _exit_status(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _fork(run: Callable[[], object]) -> int:
+    """The id of a child that runs this, and ends with status 0; 14 seconds at most."""
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(14)
+            run()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return child
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it is what is tested
+def test_a_forked_child_of_a_service_has_the_signals_of_before() -> None:
+    """`Process.terminate` ends it at once, also when it has just begun, and the service goes on."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    interrupt = signal.getsignal(signal.SIGINT)
+    found: list[int] = []
+
+    def look() -> None:
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) == interrupt
+
+    def started(_serves: str) -> None:
+        found.append(_exit_status(_fork(look)))
+        for _ in range(20):
+            child = _fork(lambda: time.sleep(60))
+            os.kill(child, signal.SIGTERM)
+            found.append(_exit_status(child))
+        runner.stop()
+
+    try:
+        with Runner(grace=timedelta(seconds=1), stopping=lambda _: None) as runner:
+            runner.run(_service(), started)
+            assert signal.getsignal(signal.SIGTERM) == runner._on_signal
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert found == [0, *[-signal.SIGTERM] * 20]
 
 
 def test_the_collector_leaves_what_was_there_alone_while_a_service_runs() -> None:
