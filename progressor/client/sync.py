@@ -1,7 +1,8 @@
 """The client for code without an event loop: Django, Flask, scripts.
 
 Rule: no second implementation. Each method runs Client's own on one event loop in a background thread;
-many threads may share one SyncClient, and their requests travel together.
+many threads may share one SyncClient, and their requests travel together. A signal handler that interrupts
+any line here may use the same client.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import functools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import CancelledError
 from datetime import timedelta
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
 from weakref import WeakSet
@@ -30,7 +30,7 @@ from progressor.handlers.namespace import Namespace
 from progressor.handlers.process import Process, StateT
 from progressor.inputs import HistoryRange
 from progressor.model import FeedKind
-from progressor.supervision import keep_thread
+from progressor.supervision import keep_thread, watched
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +68,44 @@ class _Background(NamedTuple):
     client: Client
 
 
+class _Asked(Generic[T]):
+    """A coroutine on a background loop, and the wait of another thread for its end.
+
+    A future of `concurrent.futures` has a lock that the waiting thread takes, and without which the loop
+    cannot go on: a signal handler that interrupts the thread there would wait for ever.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._task: asyncio.Task[T]
+        loop.call_soon_threadsafe(watched("client loop", self._begin), work)
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> None:
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(watched("client loop", self._end))
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            # Looked at here, because who waits may have been interrupted.
+            task.exception()
+        self._ended.release()
+
+    def result(self) -> T:
+        """Wait for the end, and return the result or raise the error."""
+        try:
+            self._ended.acquire()
+        except BaseException:
+            # Ctrl-C in the waiting thread ends the wait; a request that was accepted goes on.
+            self._loop.call_soon_threadsafe(watched("client loop", self._cancel))
+            raise
+        return self._task.result()
+
+    def _cancel(self) -> None:
+        self._task.cancel()
+
+
 class SyncClient:
     """Client's methods, blocking. It connects at the first use, and anew in a forked child.
 
@@ -94,7 +132,8 @@ class SyncClient:
         self._inherited: list[_Background | None] = []
         self._closed = False
         self._background: _Background | None = None
-        self._lock = threading.Lock()
+        # A signal handler may interrupt who holds it, and use the client in the same thread.
+        self._lock = threading.RLock()
         _CLIENTS.add(self)
 
     def _begin_anew(self) -> None:
@@ -104,35 +143,42 @@ class SyncClient:
         """
         self._inherited.append(self._background)
         self._background = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def run(self, ask: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Run one of Client's coroutines on the background loop, and return its result or raise its error.
 
         Raise StorageUnavailable if the client is closed, before or meanwhile.
         """
-        # Under the lock `close` cannot end the loop between these two lines, so the coroutine will run.
+        # Under the lock only a signal handler's `close` can end the loop between these lines.
         with self._lock:
             background = self._started()
-            future = asyncio.run_coroutine_threadsafe(ask(background.client), background.loop)
+            work = ask(background.client)
+            try:
+                asked = _Asked(work, background.loop)
+            except RuntimeError:
+                work.close()
+                raise StorageUnavailable("the client is closed") from None
         try:
-            return future.result()
-        except CancelledError:
+            return asked.result()
+        except asyncio.CancelledError:
             raise StorageUnavailable("the client was closed while this was under way") from None
-        except BaseException:
-            # Ctrl-C in the waiting thread ends the wait; a request that was accepted goes on.
-            future.cancel()
-            raise
 
     def _started(self) -> _Background:
-        if self._closed:
-            raise StorageUnavailable("the client is closed")
-        if self._background is None:
+        if self._background is None and not self._closed:
             client = self._make()
             loop, ended = asyncio.new_event_loop(), threading.Event()
             thread = keep_thread("client loop", loop.run_forever, until=ended)
-            self._background = _Background(loop, thread, ended, client)
-        return self._background
+            made = _Background(loop, thread, ended, client)
+            # A signal handler may have used the client meanwhile, or closed it.
+            if self._background is None and not self._closed:
+                self._background = made
+            else:
+                _end(made)
+        background = self._background
+        if background is None:
+            raise StorageUnavailable("the client is closed")
+        return background
 
     def __enter__(self) -> Self:
         try:

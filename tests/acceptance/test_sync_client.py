@@ -2,16 +2,20 @@
 
 import asyncio
 import gc
+import itertools
 import os
 import signal
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from typing import TypeVar
+from functools import partial
+from types import FrameType
+from typing import Any, TypeVar
 
 import pytest
 
@@ -26,10 +30,12 @@ from progressor import (
     StorageUnavailable,
     SyncClient,
 )
+from progressor.client import sync
 from tests.acceptance.conftest import MakeEngine, Options, of_a_client
 from tests.acceptance.support import NS, Account, Act, Scripted
 
 T = TypeVar("T")
+TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 @pytest.fixture
@@ -319,3 +325,90 @@ def test_forked_while_another_thread_is_in_the_middle() -> None:
         holding.join()
         silent.end()
         client.close()
+
+
+def interrupted(
+    work: Callable[[], T], on_signal: Callable[[], object], *, at: int | None = None, of: str = ""
+) -> T:
+    """Run this with a signal at each of its lines, or at one alone, in any module or in that file."""
+    lines = itertools.count()
+
+    def interrupt(frame: FrameType, *_: object) -> TraceFunction:
+        if frame.f_code.co_filename.startswith(of) and (next(lines) == at or at is None):
+            signal.raise_signal(signal.SIGUSR1)
+        return interrupt
+
+    signal.signal(signal.SIGUSR1, lambda *_: on_signal())
+    sys.settrace(interrupt)
+    try:
+        return work()
+    finally:
+        sys.settrace(None)
+
+
+async def _answer(_: object) -> int:
+    await asyncio.sleep(0)
+    return 1
+
+
+def _loops() -> int:
+    return sum(each.name == "progressor client loop" for each in threading.enumerate())
+
+
+def test_used_in_a_signal_handler_while_the_same_thread_uses_it() -> None:
+    """Whatever line the signal interrupts, both calls are answered, by one event loop."""
+
+    def in_child() -> None:
+        client, answered = SyncClient("postgresql://nobody@127.0.0.1:1/none"), list[int]()
+        before = _loops()
+        for _ in range(2):
+            one = interrupted(lambda: client.run(_answer), lambda: answered.append(client.run(_answer)))
+            assert one == 1
+        assert len(answered) > 20
+        assert set(answered) == {1}
+        assert _loops() == before + 1
+
+    assert in_a_child(in_child) == 0
+
+
+def test_a_call_ends_while_a_signal_handler_waits_for_another() -> None:
+    """Nothing that the interrupted thread holds keeps the event loop from going on."""
+
+    async def waits(_: object) -> int:
+        # For the handler, or for a while if its line comes after the wait.
+        asyncio.get_running_loop().call_later(0.02, begun.set)
+        await begun.wait()
+        return 1
+
+    async def ends(_: object) -> int:
+        begun.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return 1
+
+    def in_child() -> None:
+        nonlocal begun
+        client = SyncClient("postgresql://nobody@127.0.0.1:1/none")
+        assert client.run(_answer) == 1
+        for line in range(100):
+            begun = asyncio.Event()
+            assert interrupted(lambda: client.run(waits), lambda: client.run(ends), at=line) == 1
+
+    begun = asyncio.Event()
+    assert in_a_child(in_child) == 0
+
+
+def test_closed_in_a_signal_handler_while_the_same_thread_uses_it() -> None:
+    """Whatever line the signal interrupts, the call is answered or refused, and no event loop is left."""
+
+    def in_child() -> None:
+        before = _loops()
+        for line in range(60):
+            client = SyncClient("postgresql://nobody@127.0.0.1:1/none")
+            ask = partial(client.run, _answer)
+            with suppress(StorageUnavailable):
+                assert interrupted(ask, client.close, at=line, of=sync.__file__) == 1
+            client.close()
+            assert _loops() == before
+
+    assert in_a_child(in_child) == 0
