@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from progressor.errors import InvalidAnswer, InvalidRequest
-from progressor.handlers.codec import Shape, decode, encode_json, faults, first_fault
+from progressor.handlers.codec import Shape, decode, encode_json, faults, first_fault, non_finite_part
 from progressor.handlers.handler import InvalidCall
 from progressor.handlers.handler_profile import HandlerProfile
 from progressor.handlers.process import Process
@@ -167,9 +167,13 @@ class Function:
         if plain is None or plain == b"null":
             return self._defaults(self.name) or (self._read_nothing(self._args),)
         try:
-            return (self._args.read(plain),)
+            args = self._args.read(plain)
         except ValidationError as error:
             raise _invalid_args(error) from None
+        if (where := non_finite_part(args, plain, field="args")) is not None:
+            # The state or the answer that is made of it would be refused, and break the process.
+            raise InvalidCall(f"{where} must not be NaN or Infinity", field=where)
+        return (args,)
 
     def write_answer(self, answer: Any) -> bytes:
         """Return the JSON of the function's answer, None included; bytes count as JSON already."""

@@ -58,6 +58,8 @@ REQUESTS: list[tuple[str, Ask]] = [
     ("args.deep.1", lambda c: c.call(NS, "p", "act", {"deep": [1, float("nan")]})),
     ("args.deep.1", lambda c: c.call(NS, "p", "act", b'{"deep": [1, 1e400]}')),
     ("args", lambda c: c.start(NS, "p", b"-1E999")),
+    ("args.deep.1", lambda c: c.call(NS, "p", "act", b'{"deep": [1, NaN]}')),
+    ("args", lambda c: c.start(NS, "p", b"-Infinity")),
     ("context", lambda c: c.start(NS, "p", context=NO_JSON)),
     ("metadata", lambda c: c.start(NS, "p", metadata=["list"])),
     ("metadata.k", lambda c: c.start(NS, "p", metadata={"k": NO_JSON})),

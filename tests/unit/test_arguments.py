@@ -145,6 +145,47 @@ async def test_arguments_that_do_not_fit_are_refused(
     assert (outcome.details, outcome.invalid) == ({"field": field}, True)
 
 
+class Transfer(BaseModel):
+    amount: float
+    note: str = ""
+    most: float = float("inf")
+
+
+async def with_transfer(process: Any, args: Transfer) -> Any:
+    return args.amount
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("NaN", "-Infinity", "1e400", f'"{"9" * 400}"', '"1e400"'),
+        *('"NaN"', '"nan"', '"-inf"', '" +Infinity "', r'"\u004eaN"'),
+    ],
+)
+async def test_a_number_that_is_none_is_refused(run_step: Any, number: str) -> None:
+    """Also one that pydantic reads from a text: no state and no answer could hold it."""
+    outcome = await run_step(serving(with_transfer), "it", f'{{"amount":{number}}}'.encode())
+    assert isinstance(outcome, Rejection)
+    assert outcome.reason == "args.amount must not be NaN or Infinity"
+    assert (outcome.details, outcome.invalid) == ({"field": "args.amount"}, True)
+
+
+@pytest.mark.parametrize("function", [with_anything, with_dict])
+async def test_a_number_that_is_none_is_refused_without_a_type(run_step: Any, function: Any) -> None:
+    """The literal alone; a text stays a text."""
+    outcome = await run_step(serving(function), "it", b'{"a":[1,NaN]}')
+    assert isinstance(outcome, Rejection)
+    assert outcome.details == {"field": "args.a.1"}
+    plain = b'{"a":[1,"NaN"]}'
+    assert await run_step(serving(function), "it", plain) == Success(Intent(response=plain))
+
+
+async def test_a_default_may_be_infinite(run_step: Any) -> None:
+    """Whatever the texts beside it say."""
+    args = rb'{"amount":"1e3","note":"information for Nan\u0063y, 1e400"}'
+    assert await run_step(serving(with_transfer), "it", args) == Success(Intent(response=b"1000.0"))
+
+
 # Answers
 
 
