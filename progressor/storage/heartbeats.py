@@ -17,6 +17,7 @@ from progressor.loggers import Logger
 from progressor.outages import Outage, OutageLines, in_one_line
 from progressor.storage.postgres import session_setup, sqlstates
 from progressor.storage.postgres.arrays import microseconds
+from progressor.storage.postgres.dsn import parsed
 from progressor.storage.postgres.server_identity import outage_of, said_by
 from progressor.storage.rows import RenewedRow
 from progressor.storage.statements import STATEMENTS, in_schema
@@ -40,6 +41,8 @@ _DETOUR = OutageLines(
 # Seconds between two tries of a way past the pooler that led nowhere; and the bound of each.
 _AGAIN = 60.0
 _SOON = {"connect_timeout": "2"}
+# Seconds for each host: so long a connection may take, unless the DSN says less.
+_LONGEST_CONNECTING = 5
 # Milliseconds: the bounds of the time-out that libpq is given.
 _LEAST_SILENCE, _MOST_SILENCE = 1000, 3_600_000
 
@@ -74,7 +77,7 @@ class Beats:
         probe = str(max(1, limit // 3000))
         bounds = {
             "tcp_user_timeout": str(limit),
-            "connect_timeout": "5",
+            "connect_timeout": str(_soon_enough(dsn)),
             "keepalives": "1",
             "keepalives_idle": probe,
             "keepalives_interval": probe,
@@ -199,3 +202,9 @@ class Beats:
             self._connection.close()
             self._connection = None
         self._is_direct = False
+
+
+def _soon_enough(dsn: str) -> int:
+    """Return the `connect_timeout` of a DSN, or a shorter one: many hosts must not cost a lease."""
+    stated = int(parsed(dsn).get("connect_timeout") or 0)
+    return min(stated, _LONGEST_CONNECTING) if stated > 0 else _LONGEST_CONNECTING

@@ -208,6 +208,13 @@ async def test_past_a_pooler_if_that_way_is_open(
         Beats(nowhere, direct_dsn=nowhere, **pooled).beat({}, {})
 
 
+@pytest.mark.parametrize(("stated", "used"), [("2", "2"), ("60", "5"), ("0", "5"), (None, "5")])
+def test_how_long_a_host_may_take_to_answer(stated: str | None, used: str) -> None:
+    """As long as the DSN says, and no longer than five seconds: one that is dead costs no lease."""
+    dsn = conninfo.make_conninfo("postgresql://db1,db2/shop", connect_timeout=stated)
+    assert conninfo.conninfo_to_dict(beats_of(dsn)._way[0])["connect_timeout"] == used
+
+
 async def test_health_tells_of_a_heartbeat_that_is_not_saved(dsn: str, tables: Tables) -> None:
     """PostgreSQL answers and saves all else, and others would take the tasks of this worker soon."""
     lease = {"lease_age": SECOND, "heartbeat_interval": SECOND / 5, "zombie_collector": False}

@@ -184,6 +184,7 @@ _OWNERS = {
     "storage.postgres.pool": "the wait for a place, which what waits gives up or takes",
     "node.node": "connecting: whoever asks awaits it, and hears how it ended",
     "handlers.running.threads": "what a handler raises in its thread belongs to its caller",
+    "client.sync": "what a thread asks: that waits for its end, and gets what it raised",
     "http.server.waits": "whether a caller leaves, cancelled with the wait; each ends in `report`",
     "sinks.nats": "the messages of one `send`, in a group that it waits for and whose failure it raises",
     "deployment.log_writer": "what it fails with, it cannot log; it counts the line as dropped",
