@@ -288,46 +288,47 @@ class Engine:
         return {"worker_id": shown_id(self.node.node_id), "namespaces": list(self.pools)}
 
     async def _state(self, namespace: Namespace, *, since: datetime | None = None) -> bool:
-        """Publish what this engine says of a namespace; return whether that counts.
+        """Publish what this engine says of a namespace; return whether it did.
 
-        With `since`, when it last did, it does not if another worker has said something later.
+        With `since`, when it last did: only if that is lost, and no worker has said anything later.
         """
         name, storage = namespace.name, self.node.storage
+        before = await storage.namespace(name)
+        if since is not None and before is not None and before.updated_at >= since:
+            return False
         options = namespace.options.model_dump(mode="json")
         options["raw"] = namespace.is_raw
         options["has_repair"] = namespace.find(TaskType.REPAIR) is not None
         options["step_timeout"] = namespace.options.step_timeout.total_seconds()
         # Schemas only inform: one that cannot be stored is left out, and the namespace is still served.
         schemas, left_out = storable_schemas(namespace)
-        before = await storage.namespace(name)
-        stored = {} if before is None else {**before.options, **before.schemas}
-        differ = sorted(key for key, said in {**options, **schemas}.items() if stored.get(key) != said)
         if since is None and left_out:
             log.warning("schemas cannot be stored", extra={"namespace": name, "schemas": left_out})
-        if since is None and before is not None and differ:
-            await self._log_others(name, differ)
-        stated = await storage.register_namespace(name, options=options, schemas=schemas, since=since)
-        if stated is None:
+        if since is None and before is not None:
+            stored, stated = {**before.options, **before.schemas}, {**options, **schemas}
+            await self._log_others(name, sorted(key for key in stated if stored.get(key) != stated[key]))
+        at = await storage.register_namespace(name, options=options, schemas=schemas, since=since)
+        if at is None:
             return False
-        self._stated[name] = stated
-        if since is not None and differ:
+        self._stated[name] = at
+        if since is not None:
             log.warning("namespace lost in a fail-over, stated again", extra={"namespace": name})
         return True
 
     async def _log_others(self, name: str, differ: Sequence[str]) -> None:
         """Log what this engine states otherwise than the workers that serve the namespace now."""
-        if others := await self.node.storage.live_workers(name, self.options.lease_age):
+        if differ and (others := await self.node.storage.live_workers(name, self.options.lease_age)):
             log.warning(
                 "others serve the namespace in another version, what this worker states counts from now on",
                 extra={"namespace": name, "workers": len(others), "differ": differ},
             )
 
     async def _state_again(self) -> None:
-        """Publish anew what this engine has said of namespaces and schedules, and no worker after it."""
-        counts = {
-            each.name: await self._state(each, since=self._stated[each.name]) for each in self.namespaces
+        """Publish anew what a server has lost of what this engine said of namespaces and schedules."""
+        again = {
+            each.name for each in self.namespaces if await self._state(each, since=self._stated[each.name])
         }
-        await declare_all(self.client, [each for each in self.app.namespaces if counts[each.name]])
+        await declare_all(self.client, [each for each in self.app.namespaces if each.name in again])
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()

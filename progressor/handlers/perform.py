@@ -169,7 +169,7 @@ def _is_for_worker(error: BaseException, deadline: Deadline) -> bool:
     if issubclass(kind, GeneratorExit):
         # The coroutine is closed, which only happens while its task does not run.
         return asyncio.current_task(deadline.loop) is not running
-    return issubclass(kind, KeyboardInterrupt) and is_of_signal()
+    return issubclass(kind, KeyboardInterrupt | SystemExit) and is_of_signal()
 
 
 def clean(text: str) -> str:

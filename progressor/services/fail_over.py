@@ -1,8 +1,9 @@
-"""The service that mends what a fail-over, or a restore, has lost of its OS process.
+"""The service that mends what a fail-over has lost of its OS process.
 
-Rule: an engine states once what it serves. A server that lacks the last commits of the one before it may
-not know that: then it is stated again. It may also have tasks in the hands of this process that have ended:
-they go back to the schedule. None does on the word of one look, because its claim may be under way.
+Rule: an engine states once what it serves, and holds the tasks that PostgreSQL has in its hands. A server
+that lacks the last commits of the one before it may know the first no longer: it is stated again. And it
+may have tasks in these hands whose steps have ended: they go back to the schedule, but none that a chain of
+steps holds, or that a claim or request may yet bring which was under way at the first look.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from progressor.worker.pools import Pools
 
 log = Logger("progressor.fail_over")
 
-_REASON = "to run again: its end was lost in a fail-over"
+_REASON = "to run again: a fail-over may have lost its end"
 _MOST_NAMED = 20
 
 
 class FailOver(PeriodicService):
-    """The service that looks, after each beat of another server, at what that knows of this process.
+    """The service that looks, after the first beat of each server, at what that knows of this process.
 
-    `state_again` states what the engine serves, where that is lost. A task that no chain of `pools` holds,
-    at two looks an `interval` apart, is handed back.
+    `state_again` states what the engine serves, where that is lost. The tasks that no chain of `pools`
+    holds are handed back, a round or more later.
     """
 
     name = "fail-over"
@@ -47,39 +48,45 @@ class FailOver(PeriodicService):
         self._witness = witness
         self._pools = pools
         self._state_again = state_again
-        self._met: str | None = None
-        self._suspects: set[RunningHere] = set()
+        # The server that was looked at last, and the one at which all is stated.
+        self._looked_at = self._stated_at = ""
+        # What it had in these hands, and what was under way then.
+        self._found: set[RunningHere] = set()
+        self._under_way: frozenset[object] = frozenset()
 
     async def run_once(self) -> timedelta | None:
-        """Look, if another server has taken the last beat; hand back what a look before this one found."""
+        """Look at a server that is another one, or hand back what is lost of what it had."""
         server = self._witness.server
-        if self._met is None:
-            # What the engine has stated, it has stated there.
-            self._met = server
-        if server is not None and server != self._met:
+        if server is None:
+            return None
+        if server != self._looked_at:
+            self._found = await self._running_here()
+            self._under_way = self._pools.under_way
+            self._looked_at = server
+        elif self._found and not self._under_way & self._pools.under_way:
+            await self._hand_back()
+        if server != self._stated_at:
             await self._state_again()
-            self._suspects = await self._not_held()
-            self._met = server
-        elif self._suspects:
-            lost = self._suspects & await self._not_held()
-            if lost:
-                await self._hand_back(sorted(lost))
-            self._suspects.clear()
+            self._stated_at = server
         return None
 
-    async def _not_held(self) -> set[RunningHere]:
-        """Return the tasks that PostgreSQL has in the hands of this worker, and that no chain holds."""
-        found = await self._node.storage.running_here(self._node.node_id)
-        held = self._pools.held
-        return {each for each in found if each.process_no not in held}
+    async def _running_here(self) -> set[RunningHere]:
+        """Return the tasks that PostgreSQL has in the hands of this worker."""
+        return set(await self._node.storage.running_here(self._node.node_id))
 
-    async def _hand_back(self, lost: list[RunningHere]) -> None:
-        await self._node.storage.hand_back_lost(lost, _REASON)
+    async def _hand_back(self) -> None:
+        """Hand back what nothing here runs any more; those that a chain holds are looked at again."""
+        left = self._found & await self._running_here()
+        held = self._pools.held
+        lost = sorted(each for each in left if each.process_no not in held)
+        if lost:
+            await self._node.storage.hand_back_lost(lost, _REASON)
+        self._found = left.difference(lost)
         for name in dict.fromkeys(each.namespace for each in lost):
             of_it = [each.process_id for each in lost if each.namespace == name]
             metrics.RUN_AGAIN.labels(name).inc(len(of_it))
             log.warning(
-                "ends of steps were lost in a fail-over, their tasks run again",
+                "a fail-over may have lost the ends of steps, their tasks run again",
                 extra={"namespace": name, "steps": len(of_it), "processes": of_it[:_MOST_NAMED]},
             )
             for kind in KINDS:

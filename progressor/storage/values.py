@@ -324,7 +324,7 @@ class Beat(NamedTuple):
     """One renewal of a process's own row in `workers`, the `number`-th, committed.
 
     `at` is PostgreSQL's time in its transaction; `sent` and `done` are when it was sent and when its commit
-    was acknowledged, by `time.monotonic`. `server` is another one after a restart, fail-over or restore.
+    was acknowledged, by `time.monotonic`. `server` is another one after a restart or a fail-over.
     `is_borrowed` if the heartbeat had no connection of its own.
     """
 

@@ -234,18 +234,19 @@ class Pool(Slots):
             return False
         held: Claimed | None = None
         self.take()
-        try:
-            held = await self._claims.next_of(process_no)
-        except ProgressorError as error:
-            self._outage.failed(cause_of(error))
-        finally:
+        with self.claims.entry():
+            try:
+                held = await self._claims.next_of(process_no)
+            except ProgressorError as error:
+                self._outage.failed(cause_of(error))
+            finally:
+                if held is None:
+                    self.release()
             if held is None:
-                self.release()
-        if held is None:
-            return False
-        # One step, not a chain: the slot is lent for the step that is waited for, and for no other.
-        slot = Slot(goes_on=False)
-        step = self._begin_chain(self._run_step(held, slot), held, slot)
+                return False
+            # One step, not a chain: the slot is lent for the step that is waited for, and for no other.
+            slot = Slot(goes_on=False)
+            step = self._begin_chain(self._run_step(held, slot), held, slot)
         try:
             await asyncio.wait({step})
         except asyncio.CancelledError:
@@ -325,7 +326,9 @@ class Pool(Slots):
             self.free -= slots
             reserved = Reservation(slots)
             try:
-                if await self._claim(kind, reserved, room):
+                with self.claims.entry():
+                    more = await self._claim(kind, reserved, room)
+                if more:
                     self.bells.ring(kind)
             except ProgressorError as error:
                 self._outage.failed(cause_of(error))

@@ -11,10 +11,15 @@ from datetime import timedelta
 
 from progressor.storage import Kind
 from progressor.worker.pool import Pool
+from progressor.worker.slot import UnderWay
 
 
 class Pools(dict[str, Pool]):
     """The slots of each namespace that is served here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests = UnderWay()
 
     def add(self, pool: Pool) -> None:
         self[pool.namespace.name] = pool
@@ -28,6 +33,11 @@ class Pools(dict[str, Pool]):
     def held(self) -> set[int]:
         """The numbers of the processes on which chains of steps run."""
         return {number for pool in self.values() for number in pool.held}
+
+    @property
+    def under_way(self) -> frozenset[object]:
+        """The claims and requests that may yet bring tasks of which no chain of steps has begun."""
+        return self.requests.now.union(*(pool.claims.now for pool in self.values()))
 
     @property
     def is_idle(self) -> bool:

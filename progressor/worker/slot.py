@@ -40,6 +40,28 @@ class Slot:
         self.entered: int | None = None
 
 
+class UnderWay:
+    """The claims and requests that may yet put tasks into the hands of this OS process."""
+
+    def __init__(self) -> None:
+        self._entries: set[object] = set()
+
+    @contextmanager
+    def entry(self) -> Iterator[None]:
+        """Count as one of them what is done within; its tasks are in chains of steps at the end."""
+        entry = object()
+        self._entries.add(entry)
+        try:
+            yield
+        finally:
+            self._entries.discard(entry)
+
+    @property
+    def now(self) -> frozenset[object]:
+        """Those that have not ended."""
+        return frozenset(self._entries)
+
+
 class Slots(ABC):
     """The slots of a pool, and the only place that counts them.
 
@@ -53,6 +75,7 @@ class Slots(ABC):
         """Slots of sync handlers that run on after their steps."""
         self.lent = 0
         """Slots that others use while what has reserved them waits."""
+        self.claims = UnderWay()
 
     def show(self, namespace: str) -> None:
         """Show in the metrics how many slots are busy, free and hung."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from progressor import Client, Cron, Engine, Namespace, Process
+from progressor.services.fail_over import FailOver
 from progressor.storage import migrations
 from tests.acceptance.support import Gate, until
 from tests.clusters import Address, Cluster, primary_and_standby
@@ -46,7 +47,14 @@ class Tills:
         @self.namespace.call
         async def add(process: Process[int], amount: int) -> int:
             self.ran.append(process.process_id)
-            await (self.held if process.process_id == "held" else self.gate).pass_through()
+            await self.gate.pass_through()
+            process.state += amount
+            return process.state
+
+        @self.namespace.call
+        async def hold(process: Process[int], amount: int) -> int:
+            self.ran.append(process.process_id)
+            await self.held.pass_through()
             process.state += amount
             return process.state
 
@@ -90,7 +98,7 @@ async def test_steps_whose_ends_are_lost_run_again(pair: Pair, on_zombie: str) -
         client = engine.client
         for name in (*NAMES, "held"):
             await client.start(NS, name)
-        held = asyncio.create_task(client.call(NS, "held", "add", 5))
+        held = asyncio.create_task(client.call(NS, "held", "hold", 5))
         calls = [client.call(NS, name, "add", 1, idempotency_key="one") for name in NAMES]
         adding = [asyncio.create_task(call) for call in calls]
         await until(lambda: asyncio.sleep(0, len(tills.ran)), lambda ran: ran == 4)
@@ -104,6 +112,58 @@ async def test_steps_whose_ends_are_lost_run_again(pair: Pair, on_zombie: str) -
         tills.held.open()
         assert await held == 5
         assert sorted(tills.ran) == sorted([*NAMES, *NAMES, "held"])
+
+
+class Rounds:
+    """The rounds of the service behind its first look at a server."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.server: str | None = None
+        self._count = 0
+        run_once = FailOver.run_once
+
+        async def counted(service: FailOver) -> timedelta | None:
+            looked_at = service._looked_at
+            done = await run_once(service)
+            if looked_at != self.server:
+                self.server, self._count = looked_at, 0
+            self._count += 1
+            return done
+
+        monkeypatch.setattr(FailOver, "run_once", counted)
+
+    async def looked_twice(self, *, after: str | None) -> None:
+        """Return when the server after that one was looked at, and once more."""
+        await until(lambda: asyncio.sleep(0), lambda _: self.server != after and self._count >= 2)
+
+
+async def test_an_end_that_is_lost_with_the_begin_of_the_next_step(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the next step runs, both tasks are left alone; then both run again, in their order."""
+    tills, rounds = Tills(), Rounds(monkeypatch)
+    async with (
+        Address(pair[0].port) as address,
+        Engine(address.dsn, [tills.namespace], **OPTIONS) as engine,
+    ):
+        client = engine.client
+        await client.start(NS, "p")
+        first = asyncio.create_task(client.call(NS, "p", "add", 1, idempotency_key="one"))
+        await tills.gate.entered()
+        second = asyncio.create_task(client.call(NS, "p", "hold", 10))
+        await until(lambda: client.mailbox(NS, "p"), lambda found: found.requests == 1)
+        async with fallen_over(pair, address):
+            tills.gate.open()
+            assert await first == 1
+            await tills.held.entered()
+            before = rounds.server
+        await rounds.looked_twice(after=before)
+        assert tills.ran == ["p", "p"]
+        tills.held.open()
+        assert await second == 11
+        assert await client.call(NS, "p", "add", 1, idempotency_key="one") == 1
+        assert await client.call(NS, "p", "tell") == 11
+        assert tills.ran == ["p"] * 4
 
 
 async def test_what_a_worker_serves_is_stated_again(pair: Pair) -> None:

@@ -107,6 +107,23 @@ def test_ctrl_c_in_a_task_ends_the_program(runner: asyncio.Runner) -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def test_an_exit_by_a_signal_ends_the_program(runner: asyncio.Runner) -> None:
+    """Where an application handles SIGTERM by `sys.exit()`, that ends it, whatever code it meets."""
+
+    async def told_to_end() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    async def handler() -> None:
+        await asyncio.create_task(told_to_end())
+
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with pytest.raises(SystemExit):
+            runner.run(in_step(handler))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_group_gathers_it_with_the_others(runner: asyncio.Runner) -> None:
     """As any error of a task: the others of the group are cancelled, and the group raises."""
     ended: list[str] = []

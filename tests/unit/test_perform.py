@@ -4,6 +4,7 @@ import asyncio
 import enum
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -381,6 +382,20 @@ async def test_ctrl_c_passes_through(
     finally:
         signal.signal(signal.SIGINT, before)
     assert raised.type is (KeyboardInterrupt if python_own else Interrupted)
+
+
+async def test_an_exit_by_a_signal_passes_through(make_task: Any, make_snapshot: Any) -> None:
+    """The application's own way to end on SIGTERM ends it, though a handler computes at that moment."""
+
+    async def body(process: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with pytest.raises(SystemExit):
+            await perform(Raw(body), make_snapshot(), make_task(), Deadlines(5))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -59,7 +59,9 @@ class Flights:
 
     async def fly(self, requests: Sequence[Request]) -> Sequence[Fused | Prepared]:
         """Prepare requests; those of a pool with a free slot continue there."""
-        return await self._carry(requests, [self._slot_for(request) for request in requests])
+        slots = [self._slot_for(request) for request in requests]
+        with self._pools.requests.entry():
+            return await self._carry(requests, slots)
 
     async def fly_again(self, requests: Sequence[Request]) -> Sequence[Fused | Prepared]:
         """Repeat a flight that may have been committed: its tasks run here, even if no slot is free.
@@ -67,7 +69,7 @@ class Flights:
         It may wait for long for the lock of a process: meanwhile others use its slots.
         """
         slots = [self._slot_again(request) for request in requests]
-        with ExitStack() as waiting:
+        with ExitStack() as waiting, self._pools.requests.entry():
             for slot in slots:
                 if slot is not None:
                     slot.take()
@@ -147,7 +149,8 @@ class FusedFlights(Flights):
 
     async def fly(self, requests: Sequence[Request]) -> Sequence[Fused | Prepared]:
         """Run requests behind their locks; return None for one that is to be prepared."""
-        return await FusedBatch(self._pools, self._wake).fly(self._open_flight, self._prepare, requests)
+        with self._pools.requests.entry():
+            return await FusedBatch(self._pools, self._wake).fly(self._open_flight, self._prepare, requests)
 
 
 class SimpleRepairs(Flights):

@@ -1,6 +1,6 @@
-"""Ctrl-C in code of a handler, told apart from a KeyboardInterrupt that the handler itself raises.
+"""Errors that a signal raised in code of a handler, told apart from those that the handler itself raises.
 
-Rule: the first is for those who run the worker, the second is an error of the handler.
+Rule: the first are for those who run the program, the second are errors of the handler.
 """
 
 from __future__ import annotations
@@ -16,19 +16,29 @@ from progressor.handlers.running.threads import function_in_thread
 
 
 def is_of_signal() -> bool:
-    """Return whether Ctrl-C raised the KeyboardInterrupt that is being handled.
+    """Return whether a signal raised the KeyboardInterrupt or SystemExit that is being handled.
 
-    Python raises it in the main thread alone. Under Python's own SIGINT handler every one there counts as
-    such.
+    Python runs the functions that handle signals in the main thread alone. Under its own one for SIGINT
+    every KeyboardInterrupt there counts as Ctrl-C.
     """
     if current_thread() is not main_thread():
         return False
-    on_interrupt: Any = signal.getsignal(signal.SIGINT)
-    while isinstance(on_interrupt, partial):
-        on_interrupt = on_interrupt.func
     # Not of the error, whose class may be the user's.
-    trace = sys.exc_info()[2]
+    kind, _, trace = sys.exc_info()
     codes = {frame.f_code for frame, _ in walk_tb(trace)}
     if function_in_thread.__code__ in codes:
         return False
-    return on_interrupt is signal.default_int_handler or getattr(on_interrupt, "__code__", None) in codes
+    if kind is not None and issubclass(kind, KeyboardInterrupt):
+        on_signals = [signal.getsignal(signal.SIGINT)]
+        if on_signals[0] is signal.default_int_handler:
+            return True
+    else:
+        on_signals = [signal.getsignal(each) for each in signal.valid_signals()]
+    return any(_code_of(each) in codes for each in on_signals)
+
+
+def _code_of(on_signal: Any) -> Any:
+    """Return the code of the function that handles a signal; None if it has none."""
+    while isinstance(on_signal, partial):
+        on_signal = on_signal.func
+    return getattr(on_signal, "__code__", None)

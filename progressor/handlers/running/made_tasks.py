@@ -2,7 +2,7 @@
 
 Rule: asyncio raises a SystemExit or KeyboardInterrupt of any task out of the event loop, past the handler
 that awaits the task. In a task that code of a step makes it becomes a RuntimeError, which is an error of
-that task as any other. Ctrl-C stays what it is.
+that task as any other. What a signal raised, such as Ctrl-C, stays what it is.
 """
 
 from __future__ import annotations
@@ -72,12 +72,11 @@ class _Contained(Coroutine[Any, Any, T]):
 
 
 def _contained(go_on: Callable[..., Any], *given: Any) -> Any:
-    """Run a coroutine up to its next pause; nothing but Ctrl-C leaves it that would end the program."""
+    """Run a coroutine up to its next pause; only what a signal raised may leave it to end the program."""
     try:
         return go_on(*given)
-    except SystemExit as error:
-        raise RuntimeError("a task of the handler raised SystemExit") from error
-    except KeyboardInterrupt as error:
+    except (SystemExit, KeyboardInterrupt) as error:
         if is_of_signal():
             raise
-        raise RuntimeError("a task of the handler raised KeyboardInterrupt") from error
+        kind = "SystemExit" if isinstance(error, SystemExit) else "KeyboardInterrupt"
+        raise RuntimeError(f"a task of the handler raised {kind}") from error

@@ -43,6 +43,7 @@ class NamespaceRow(NamedTuple):
     paused: bool
     options: Mapping[str, Any]
     schemas: Mapping[str, Any]
+    updated_at: datetime
 
 
 class ServedNamespaces(NamedTuple):

@@ -1,6 +1,6 @@
 -- Make or renew the row of a process. The count that is returned shows the process whether its last renewal
 -- is still there; the time is that of the row, after any wait for its lock. The server is told by when it was
--- started, and by its database: after a fail-over or a restore it is another one.
+-- started, and by its database: after a restart, a fail-over or the restore of a server it is another one.
 INSERT INTO progressor.workers (
     worker_id, host, namespaces, step_timeouts, lease_age, free_slots, steps, functions, seen_at
 )

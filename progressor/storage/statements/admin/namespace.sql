@@ -3,6 +3,7 @@ SELECT
     n.name,
     n.paused,
     n.options,
-    n.schemas
+    n.schemas,
+    n.updated_at
 FROM progressor.namespaces AS n
 WHERE n.name = %(name)s::text

@@ -6,5 +6,5 @@ VALUES (
 )
 ON CONFLICT (name) DO UPDATE
 SET options = excluded.options, schemas = excluded.schemas, updated_at = excluded.updated_at
-WHERE %(since)s::timestamptz IS NULL OR namespaces.updated_at <= %(since)s::timestamptz
+WHERE %(since)s::timestamptz IS NULL OR namespaces.updated_at < %(since)s::timestamptz
 RETURNING updated_at

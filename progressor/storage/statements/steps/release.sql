@@ -1,9 +1,9 @@
 -- Put running tasks back to the schedule: those that a worker did not begin (`lost` is NULL), that lost their
--- 'worker', or that began and lost the 'transaction' of their handler, or of their save to a fail-over, which is no
--- attempt of a timer: an outage must not use those up. What has begun goes on, however late: a request with a try does not expire, and a timer
--- that recurs is marked. They can be claimed again at their own times, which have passed, or after a delay, for
--- which a request is held at the head of its mailbox; then requests of a group wait for room there, at the place
--- that they had.
+-- 'worker', or that began and lost the 'transaction' of their handler, or of their save in a fail-over. That is no
+-- attempt of a timer: an outage must not use those up. What has begun goes on, however late: a request with a try
+-- does not expire, and a timer that recurs is marked. They can be claimed again at their own times, which have
+-- passed, or after a delay, for which a request is held at the head of its mailbox; then requests of a group wait
+-- for room there, at the place that they had.
 WITH given_back AS (
     DELETE FROM progressor.running AS r
     USING
