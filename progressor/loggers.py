@@ -70,6 +70,13 @@ class _Fields(NamedTuple):
         return without_passwords(" ".join(f"{key}={one_word(value)}" for key, value in self.values.items()))
 
 
+def enable() -> None:
+    """Enable the loggers of the package: `dictConfig` of a user disables those that it does not name."""
+    for name, logger in logging.Logger.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.startswith("progressor."):
+            logger.disabled = False
+
+
 def message_of(record: logging.LogRecord) -> str:
     """Return the message of a record without the fields that `Logger` adds to it."""
     match record.args:

@@ -24,6 +24,7 @@ from progressor.cli.output import error_line
 from progressor.deployment.settings import Settings
 from progressor.errors import InvalidRequest
 from progressor.handlers.namespace import Namespace
+from progressor.loggers import enable
 
 _HINT = "APP"
 OneNamespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace of APP.")]
@@ -61,6 +62,7 @@ def load(app: str) -> App:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     module = _import(name)
+    enable()
     return _named(module, attribute) if colon else _all(module)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +139,28 @@ def test_an_error_of_the_module_is_shown_with_its_traceback(
     assert f"{name}.py" in said
     assert "importlib" not in said
     assert said.endswith("see the traceback above\n")
+
+
+def test_logs_that_a_module_sets_up_silence_no_worker(module: Callable[[str], str]) -> None:
+    """By default `dictConfig` disables the loggers that are there and that it does not name."""
+    name = module(
+        "from logging.config import dictConfig\n"
+        "from progressor import Namespace\n"
+        "dictConfig({'version': 1})\n"
+        "orders = Namespace('shop.order')\n"
+    )
+    loggers = [
+        each for each in logging.Logger.manager.loggerDict.values() if isinstance(each, logging.Logger)
+    ]
+    before = [each.disabled for each in loggers]
+    try:
+        load(name)
+        disabled = {each.name for each in loggers if each.disabled}
+    finally:
+        for each, was_disabled in zip(loggers, before, strict=True):
+            each.disabled = was_disabled
+    assert "asyncio" in disabled
+    assert not [each for each in disabled if each.startswith("progressor.")]
 
 
 def test_as_a_command(progressor: Callable[..., object]) -> None:
