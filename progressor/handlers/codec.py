@@ -148,8 +148,10 @@ def non_finite_part(value: Any, data: bytes, *, field: str) -> str | None:
     Pydantic reads them from texts too ("NaN", "-inf", "1e400"). One that the JSON does not spell is a
     default of the type, and stays.
     """
-    folded = data.lower()
-    hints = b"nan" in folded or b"inf" in folded or b"\\u" in folded or _may_overflow(data)
+    hints = b"\\u" in data or _may_overflow(data)
+    if not hints and (b"n" in data or b"N" in data):
+        folded = data.lower()
+        hints = b"nan" in folded or b"inf" in folded
     if not (hints and _has_non_finite(value)):
         return None
     # What a type passes over unread, such as a number that is too long, may be unreadable.

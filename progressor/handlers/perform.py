@@ -17,7 +17,6 @@ from progressor.handlers.codec import RAW, json_object
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
 from progressor.handlers.process import InvalidContext, Process
-from progressor.handlers.running.contexts import in_own_context
 from progressor.handlers.running.deadlines import Deadline, Deadlines
 from progressor.handlers.running.forks import end_child
 from progressor.handlers.running.interrupts import is_of_signal
@@ -54,8 +53,7 @@ async def perform(
     try:
         with deadline:
             try:
-                view = Process(process, task, wire=RAW, shape=None)
-                intent = await in_own_context(handler.process(task, view))
+                intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
             finally:
                 end_child()
         # A handler may swallow the cancellation at its deadline and return: it timed out all the same.

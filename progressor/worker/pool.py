@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.handlers.handler_profile import Fuse
 from progressor.handlers.namespace import Namespace
+from progressor.handlers.running.contexts import in_context
 from progressor.handlers.running.step_task import StepTask
 from progressor.loggers import Logger
 from progressor.model import Decision
@@ -271,7 +273,7 @@ class Pool(Slots):
     async def _run_chain(
         self, held: Claimed | None, slot: Slot, deciding: StepTask[Decision] | None = None
     ) -> None:
-        steps = 0
+        steps, context = 0, copy_context()
         while held is not None:
             if deciding is None and not self.is_open:
                 await self._storage.hand_back([held.task])
@@ -283,7 +285,9 @@ class Pool(Slots):
             # By a rate each step is claimed.
             ends = self.namespace.rates.any or (others_wait and steps >= MAX_CHAIN)
             slot.goes_on = self.is_open and not ends
-            held = await self._run_step(held, slot, deciding)
+            step = self._run_step(held, slot, deciding)
+            # Its handler sees nothing that those before it have set.
+            held = await (step if steps == 1 else in_context(context.copy(), step))
             deciding = None
 
     async def _run_step(

@@ -40,21 +40,30 @@ class Slot:
         self.entered: int | None = None
 
 
+class _Entry:
+    """A claim or request, under way within its block."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, of: set[_Entry]) -> None:
+        self._all = of
+
+    def __enter__(self) -> None:
+        self._all.add(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._all.discard(self)
+
+
 class UnderWay:
     """The claims and requests that may yet put tasks into the hands of this OS process."""
 
     def __init__(self) -> None:
-        self._entries: set[object] = set()
+        self._entries: set[_Entry] = set()
 
-    @contextmanager
-    def entry(self) -> Iterator[None]:
-        """Count as one of them what is done within; its tasks are in chains of steps at the end."""
-        entry = object()
-        self._entries.add(entry)
-        try:
-            yield
-        finally:
-            self._entries.discard(entry)
+    def entry(self) -> _Entry:
+        """Return a block of one of them; its tasks are in chains of steps at the end."""
+        return _Entry(self._entries)
 
     @property
     def now(self) -> frozenset[object]:
