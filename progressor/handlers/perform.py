@@ -17,6 +17,7 @@ from progressor.handlers.codec import RAW, json_object
 from progressor.handlers.handler import Handler, InvalidCall, fields_of
 from progressor.handlers.limits import an_intent
 from progressor.handlers.process import InvalidContext, Process
+from progressor.handlers.running.contexts import in_own_context
 from progressor.handlers.running.deadlines import Deadline, Deadlines
 from progressor.handlers.running.forks import end_child
 from progressor.handlers.running.interrupts import is_of_signal
@@ -53,7 +54,8 @@ async def perform(
     try:
         with deadline:
             try:
-                intent = await handler.process(task, Process(process, task, wire=RAW, shape=None))
+                view = Process(process, task, wire=RAW, shape=None)
+                intent = await in_own_context(handler.process(task, view))
             finally:
                 end_child()
         # A handler may swallow the cancellation at its deadline and return: it timed out all the same.

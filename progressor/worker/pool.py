@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -17,7 +16,6 @@ from progressor import metrics
 from progressor.errors import ProgressorError
 from progressor.handlers.handler_profile import Fuse
 from progressor.handlers.namespace import Namespace
-from progressor.handlers.running.contexts import in_context
 from progressor.handlers.running.step_task import StepTask
 from progressor.loggers import Logger
 from progressor.model import Decision
@@ -273,7 +271,7 @@ class Pool(Slots):
     async def _run_chain(
         self, held: Claimed | None, slot: Slot, deciding: StepTask[Decision] | None = None
     ) -> None:
-        steps, context = 0, copy_context()
+        steps = 0
         while held is not None:
             if deciding is None and not self.is_open:
                 await self._storage.hand_back([held.task])
@@ -285,9 +283,7 @@ class Pool(Slots):
             # By a rate each step is claimed.
             ends = self.namespace.rates.any or (others_wait and steps >= MAX_CHAIN)
             slot.goes_on = self.is_open and not ends
-            step = self._run_step(held, slot, deciding)
-            # Its handler sees nothing that those before it have set.
-            held = await (step if steps == 1 else in_context(context.copy(), step))
+            held = await self._run_step(held, slot, deciding)
             deciding = None
 
     async def _run_step(

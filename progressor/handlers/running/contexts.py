@@ -1,22 +1,22 @@
 """The contexts of steps: a chain of them is one asyncio task, but no handler sees what an earlier one set.
 
-Rule: each step but the first runs in a copy of the context with which its chain began, so what it sets
-there ends with it. To make the copy costs less than to find out whether anything was set.
+Rule: a handler runs in a copy of the context of its chain, so what it sets there ends with its step. To
+make the copy costs less than to find out whether anything was set.
 """
 
 from __future__ import annotations
 
+import contextvars
 import types
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-async def in_context(context: Context, running: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in this context, in place of that of its task."""
-    run = context.run
+async def in_own_context(running: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end in a copy of the present context."""
+    run = contextvars.copy_context().run
     try:
         waited_for = run(running.send, None)
     except StopIteration as ended:
