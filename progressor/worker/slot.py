@@ -67,7 +67,7 @@ class UnderWay:
 
     @property
     def now(self) -> frozenset[object]:
-        """Those that have not ended."""
+        """The claims and requests that have not ended."""
         return frozenset(self._entries)
 
 
