@@ -96,9 +96,9 @@ async def test_a_removed_process_is_not_taken_for_a_lost_one(serve: MakeClient, 
     for receipt in receipts:
         with pytest.raises(ProcessNotFound):
             await client.result(*receipt[:3], fingerprint=receipt.fingerprint)
-    tables.execute("UPDATE audit SET acted_at = acted_at - interval '1 day'")
-    tables.execute("DELETE FROM tasks")
-    tables.execute("DELETE FROM removed_processes")
+    tables.execute("UPDATE progressor.audit SET acted_at = acted_at - interval '1 day'")
+    tables.execute("DELETE FROM progressor.tasks")
+    tables.execute("DELETE FROM progressor.removed_processes")
     for receipt in receipts:
         with pytest.raises(RequestLost, match="or its process was removed over a day ago") as caught:
             await client.result(*receipt[:3], fingerprint=receipt.fingerprint)
