@@ -285,7 +285,7 @@ async def of_http(request: Request, error: Any) -> Response:
     seen = PageRequest(request.scope, request.receive, request._send)  # noqa: SLF001 - as Starlette makes it
     missing = error.status_code == HTTPStatus.NOT_FOUND
     title = "There is no such page" if missing else "This page takes no such form"
-    answer = _problem(seen, PageProblem(HTTPStatus(error.status_code), title, "Begin at the overview."))
+    answer = _problem(seen, PageProblem(error.status_code, title, "Begin at the overview."))
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         answer.headers["Allow"] = _allowed(request.scope)
     return answer

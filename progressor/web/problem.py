@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from progressor.errors import (
     HandlerFailed,
@@ -30,7 +29,7 @@ class PageProblem:
     answer was lost, so that nobody knows whether the form was accepted.
     """
 
-    status: HTTPStatus
+    status: int
     title: str
     detail: str
     field: str | None = None

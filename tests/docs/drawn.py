@@ -20,7 +20,8 @@ from progressor.config import ConnectionOptions, EngineOptions
 from progressor.deployment.settings import Settings
 from progressor.http.server.app import make_app
 from progressor.http.server.operation import Operation
-from progressor.http.wire.problems import OF_HTTP, TABLE
+from progressor.http.wire import problems as wire_problems
+from progressor.http.wire.problems import TABLE
 from progressor.storage.doctor.checks import CHECKS
 from progressor.storage.postgres.sqlstates import TABLE as REJECTIONS
 from tests.deploy.manifests import rules
@@ -93,10 +94,11 @@ def refusals() -> str:
 def problems() -> str:
     """The table of problems, and those that are about HTTP alone."""
     rows = [
-        [f"`{kind.name}`", str(int(kind.status)), f"`{error.__name__}`", kind.title]
+        [f"`{kind.name}`", str(kind.status), f"`{error.__name__}`", kind.title]
         for error, kind in TABLE.items()
     ]
-    rows += [[f"`{kind.name}`", str(int(kind.status)), "", kind.title] for kind in OF_HTTP]
+    of_http = [each for each in vars(wire_problems).values() if isinstance(each, wire_problems.Kind)]
+    rows += [[f"`{kind.name}`", str(kind.status), "", kind.title] for kind in of_http]
     return table(["Type", "Status", "Error", "Title"], rows)
 
 

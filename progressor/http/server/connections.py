@@ -385,7 +385,7 @@ class HttpConnection(HttpToolsProtocol):
         self._note_held(0)
         self._unset_keepalive_if_required()
         self._forget_timer()
-        metrics.took(metrics.HTTP_REQUEST, time.monotonic(), _UNKNOWN, _UNKNOWN, str(int(kind.status)))
+        metrics.took(metrics.HTTP_REQUEST, time.monotonic(), _UNKNOWN, _UNKNOWN, str(kind.status))
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if kind is OVERLOADED else {}
         self.transport.write(_written(problem(kind, detail, headers={**headers, "Connection": "close"})))
         self.transport.write_eof()

@@ -66,7 +66,7 @@ def problem_of(error: ProgressorError, *, shows_failures: bool, **more: str) -> 
         pointer = pointer_of(rest if first == "args" else [first, *rest])
         members["errors"] = [{"pointer": pointer, "rule": detail}]
     headers = {}
-    if kind.status is HTTPStatus.SERVICE_UNAVAILABLE:
+    if kind.status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return problem(kind, detail, members=members, headers=headers)
 
@@ -88,7 +88,7 @@ def problem(
         **(members or {}),
         "type": kind.type,
         "title": kind.title,
-        "status": int(kind.status),
+        "status": kind.status,
         "detail": detail,
     }
-    return Response(to_json(document), int(kind.status), dict(headers or {}), MEDIA_TYPE)
+    return Response(to_json(document), kind.status, dict(headers or {}), MEDIA_TYPE)

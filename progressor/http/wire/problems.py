@@ -7,42 +7,10 @@ client can raise the same error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from progressor.errors import (
-    ArchiveDamaged,
-    ArchiveUnavailable,
-    BulkNotFound,
-    CallCycle,
-    Expired,
-    FeedTruncated,
-    HandlerFailed,
-    HistoryTruncated,
-    IdempotencyConflict,
-    InvalidRequest,
-    InvalidState,
-    KeyMissing,
-    NamespaceInUse,
-    NamespaceNotFound,
-    ProcessAlreadyExists,
-    ProcessBroken,
-    ProcessNotBroken,
-    ProcessNotFound,
-    ProgressorError,
-    Rejected,
-    RepairConflict,
-    ReplyTimeout,
-    RequestLost,
-    ScheduleNotFound,
-    SchemaMismatch,
-    StorageUnavailable,
-    SubscriptionLost,
-    TaskCancelled,
-    TaskNotEnded,
-    TaskNotFound,
-    Undecryptable,
-)
+from progressor import errors
+from progressor.errors import InvalidRequest, ProgressorError
 
 MEDIA_TYPE = "application/problem+json"
 # Stable, because clients tell problems apart by it. A URN names, and need not lead to a page.
@@ -54,7 +22,7 @@ class Kind(NamedTuple):
     """One kind of problem: its type, its HTTP status, and its title."""
 
     name: str
-    status: HTTPStatus
+    status: int
     title: str
 
     @property
@@ -65,134 +33,68 @@ class Kind(NamedTuple):
 
 # An error has the kind of its own class, or of the nearest one above it.
 TABLE: Mapping[type[ProgressorError], Kind] = {
-    ProgressorError: Kind("error", HTTPStatus.INTERNAL_SERVER_ERROR, "The request failed"),
-    InvalidRequest: Kind("invalid-request", HTTPStatus.BAD_REQUEST, "The request breaks a rule"),
-    IdempotencyConflict: Kind(
-        "idempotency-conflict",
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        "The idempotency key was used for another request",
+    ProgressorError: Kind("error", 500, "The request failed"),
+    InvalidRequest: Kind("invalid-request", 400, "The request breaks a rule"),
+    errors.IdempotencyConflict: Kind(
+        "idempotency-conflict", 422, "The idempotency key was used for another request"
     ),
-    CallCycle: Kind("call-cycle", HTTPStatus.CONFLICT, "A handler would wait for itself"),
-    InvalidState: Kind(
-        "invalid-state",
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "The state is not of the type that its namespace declares",
+    errors.CallCycle: Kind("call-cycle", 409, "A handler would wait for itself"),
+    errors.InvalidState: Kind(
+        "invalid-state", 500, "The state is not of the type that its namespace declares"
     ),
-    Undecryptable: Kind(
-        "undecryptable",
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "A stored value cannot be decrypted in its place",
+    errors.Undecryptable: Kind("undecryptable", 500, "A stored value cannot be decrypted in its place"),
+    errors.KeyMissing: Kind("key-missing", 500, "The API lacks the key of a stored value"),
+    errors.NamespaceNotFound: Kind("namespace-not-found", 404, "No worker ever served this namespace"),
+    errors.NamespaceInUse: Kind("namespace-in-use", 409, "The namespace is served, or has processes"),
+    errors.ProcessNotFound: Kind("process-not-found", 404, "There is no such process"),
+    errors.ScheduleNotFound: Kind("schedule-not-found", 404, "There is no such schedule"),
+    errors.TaskNotFound: Kind("task-not-found", 404, "The process has no such task"),
+    errors.HistoryTruncated: Kind(
+        "history-truncated", 410, "The retention has deleted events of this range"
     ),
-    KeyMissing: Kind(
-        "key-missing",
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "The API lacks the key of a stored value",
+    errors.FeedTruncated: Kind("feed-truncated", 410, "The feed has not what comes behind this position"),
+    errors.SubscriptionLost: Kind(
+        "subscription-lost", 409, "Another reader has the slice of the subscription"
     ),
-    NamespaceNotFound: Kind(
-        "namespace-not-found", HTTPStatus.NOT_FOUND, "No worker ever served this namespace"
+    errors.ArchiveUnavailable: Kind("archive-unavailable", 503, "The archive cannot be read just now"),
+    errors.ArchiveDamaged: Kind("archive-damaged", 500, "A part of the archive is damaged"),
+    errors.TaskCancelled: Kind("task-cancelled", 409, "The timer was cancelled before it ran"),
+    errors.TaskNotEnded: Kind("task-not-ended", 409, "The task waits or runs"),
+    errors.BulkNotFound: Kind("bulk-not-found", 404, "There is no such bulk"),
+    errors.ProcessAlreadyExists: Kind("process-already-exists", 409, "The id is taken"),
+    errors.ProcessBroken: Kind("process-broken", 409, "The process is broken"),
+    errors.ProcessNotBroken: Kind("process-not-broken", 409, "The process is not broken"),
+    errors.RepairConflict: Kind("repair-conflict", 409, "The process takes no repair now: ask again"),
+    errors.Rejected: Kind("rejected", 422, "The handler refused the request"),
+    errors.Expired: Kind("expired", 422, "The request was not begun in time"),
+    errors.HandlerFailed: Kind("handler-failed", 500, "The handler failed"),
+    errors.ReplyTimeout: Kind("reply-timeout", 503, "No answer in time; the task goes on"),
+    errors.StorageUnavailable: Kind("storage-unavailable", 503, "PostgreSQL is not available"),
+    errors.RequestLost: Kind(
+        "request-lost", 503, "A fail-over or a restore lost the request: ask again with the same key"
     ),
-    NamespaceInUse: Kind(
-        "namespace-in-use", HTTPStatus.CONFLICT, "The namespace is served, or has processes"
-    ),
-    ProcessNotFound: Kind("process-not-found", HTTPStatus.NOT_FOUND, "There is no such process"),
-    ScheduleNotFound: Kind("schedule-not-found", HTTPStatus.NOT_FOUND, "There is no such schedule"),
-    TaskNotFound: Kind("task-not-found", HTTPStatus.NOT_FOUND, "The process has no such task"),
-    HistoryTruncated: Kind(
-        "history-truncated", HTTPStatus.GONE, "The retention has deleted events of this range"
-    ),
-    FeedTruncated: Kind(
-        "feed-truncated", HTTPStatus.GONE, "The feed has not what comes behind this position"
-    ),
-    SubscriptionLost: Kind(
-        "subscription-lost", HTTPStatus.CONFLICT, "Another reader has the slice of the subscription"
-    ),
-    ArchiveUnavailable: Kind(
-        "archive-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "The archive cannot be read just now"
-    ),
-    ArchiveDamaged: Kind(
-        "archive-damaged", HTTPStatus.INTERNAL_SERVER_ERROR, "A part of the archive is damaged"
-    ),
-    TaskCancelled: Kind("task-cancelled", HTTPStatus.CONFLICT, "The timer was cancelled before it ran"),
-    TaskNotEnded: Kind("task-not-ended", HTTPStatus.CONFLICT, "The task waits or runs"),
-    BulkNotFound: Kind("bulk-not-found", HTTPStatus.NOT_FOUND, "There is no such bulk"),
-    ProcessAlreadyExists: Kind("process-already-exists", HTTPStatus.CONFLICT, "The id is taken"),
-    ProcessBroken: Kind("process-broken", HTTPStatus.CONFLICT, "The process is broken"),
-    ProcessNotBroken: Kind("process-not-broken", HTTPStatus.CONFLICT, "The process is not broken"),
-    RepairConflict: Kind(
-        "repair-conflict", HTTPStatus.CONFLICT, "The process takes no repair now: ask again"
-    ),
-    Rejected: Kind("rejected", HTTPStatus.UNPROCESSABLE_ENTITY, "The handler refused the request"),
-    Expired: Kind("expired", HTTPStatus.UNPROCESSABLE_ENTITY, "The request was not begun in time"),
-    HandlerFailed: Kind("handler-failed", HTTPStatus.INTERNAL_SERVER_ERROR, "The handler failed"),
-    ReplyTimeout: Kind(
-        "reply-timeout", HTTPStatus.SERVICE_UNAVAILABLE, "No answer in time; the task goes on"
-    ),
-    StorageUnavailable: Kind(
-        "storage-unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "PostgreSQL is not available"
-    ),
-    RequestLost: Kind(
-        "request-lost",
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        "A fail-over or a restore lost the request: ask again with the same key",
-    ),
-    SchemaMismatch: Kind(
-        "schema-mismatch",
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        "The database is none that this release can use",
-    ),
+    errors.SchemaMismatch: Kind("schema-mismatch", 503, "The database is none that this release can use"),
 }
 # Kinds without an error of the engine: they concern HTTP alone.
-INVALID_ARGS = Kind(
-    "invalid-args", HTTPStatus.UNPROCESSABLE_ENTITY, "The arguments are not what the namespace takes"
-)
-UNAUTHORIZED = Kind("unauthorized", HTTPStatus.UNAUTHORIZED, "Say who you are")
-FORBIDDEN = Kind("forbidden", HTTPStatus.FORBIDDEN, "You may not do this")
-NO_ROUTE = Kind("no-route", HTTPStatus.NOT_FOUND, "There is nothing at this path")
-NO_METHOD = Kind("no-method", HTTPStatus.METHOD_NOT_ALLOWED, "This path has not this method")
-NOT_ACCEPTABLE = Kind(
-    "not-acceptable", HTTPStatus.NOT_ACCEPTABLE, "The answer has none of the media types that you accept"
-)
-PRECONDITION_FAILED = Kind(
-    "precondition-failed", HTTPStatus.PRECONDITION_FAILED, "A precondition of the request does not hold"
-)
+INVALID_ARGS = Kind("invalid-args", 422, "The arguments are not what the namespace takes")
+UNAUTHORIZED = Kind("unauthorized", 401, "Say who you are")
+FORBIDDEN = Kind("forbidden", 403, "You may not do this")
+NO_ROUTE = Kind("no-route", 404, "There is nothing at this path")
+NO_METHOD = Kind("no-method", 405, "This path has not this method")
+NOT_ACCEPTABLE = Kind("not-acceptable", 406, "The answer has none of the media types that you accept")
+PRECONDITION_FAILED = Kind("precondition-failed", 412, "A precondition of the request does not hold")
 PRECONDITION_NOT_SUPPORTED = Kind(
-    "precondition-not-supported",
-    HTTPStatus.PRECONDITION_FAILED,
-    "This precondition is not supported here",
+    "precondition-not-supported", 412, "This precondition is not supported here"
 )
-TOO_SLOW = Kind("too-slow", HTTPStatus.REQUEST_TIMEOUT, "The request did not come in time")
-MALFORMED = Kind("malformed", HTTPStatus.BAD_REQUEST, "This is not HTTP")
-HEAD_TOO_LARGE = Kind(
-    "head-too-large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "URL and header fields are too large"
-)
-TOO_LARGE = Kind("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large")
-WRONG_MEDIA_TYPE = Kind(
-    "wrong-media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body is not of a type that is read here"
-)
-TOO_MANY_REQUESTS = Kind("too-many-requests", HTTPStatus.TOO_MANY_REQUESTS, "Ask less often")
-UNVERIFIED = Kind("unverified", HTTPStatus.SERVICE_UNAVAILABLE, "Who you are cannot be verified just now")
-OVERLOADED = Kind("overloaded", HTTPStatus.SERVICE_UNAVAILABLE, "Too much is under way here")
-DEFECT = Kind("defect", HTTPStatus.INTERNAL_SERVER_ERROR, "A defect of the API; its log says more")
-
-OF_HTTP = (
-    INVALID_ARGS,
-    UNAUTHORIZED,
-    FORBIDDEN,
-    NO_ROUTE,
-    NO_METHOD,
-    NOT_ACCEPTABLE,
-    PRECONDITION_FAILED,
-    PRECONDITION_NOT_SUPPORTED,
-    MALFORMED,
-    HEAD_TOO_LARGE,
-    TOO_SLOW,
-    TOO_LARGE,
-    WRONG_MEDIA_TYPE,
-    TOO_MANY_REQUESTS,
-    UNVERIFIED,
-    OVERLOADED,
-    DEFECT,
-)
+MALFORMED = Kind("malformed", 400, "This is not HTTP")
+HEAD_TOO_LARGE = Kind("head-too-large", 431, "URL and header fields are too large")
+TOO_SLOW = Kind("too-slow", 408, "The request did not come in time")
+TOO_LARGE = Kind("too-large", 413, "The body is too large")
+WRONG_MEDIA_TYPE = Kind("wrong-media-type", 415, "The body is not of a type that is read here")
+TOO_MANY_REQUESTS = Kind("too-many-requests", 429, "Ask less often")
+UNVERIFIED = Kind("unverified", 503, "Who you are cannot be verified just now")
+OVERLOADED = Kind("overloaded", 503, "Too much is under way here")
+DEFECT = Kind("defect", 500, "A defect of the API; its log says more")
 
 
 def kind_of(error: ProgressorError) -> Kind:
