@@ -56,18 +56,15 @@ def api(
     http_run_handlers: Annotated[  # noqa: ARG001 - a setting
         bool | None,
         typer.Option(
-            "--run-handlers",
-            show_default=False,
-            help="Be a worker of APP too: requests over HTTP are run in this OS process.",
+            "--run-handlers", help="Be a worker of APP too: requests over HTTP are run in this OS process."
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8080,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8080,
     http_require_idempotency_key: Annotated[  # noqa: ARG001 - a setting
         bool | None,
         typer.Option(
             "--require-idempotency-key",
-            show_default=False,
             help="Reject calls, notices, repairs and timer changes without an idempotency key.",
         ),
     ] = None,

@@ -32,10 +32,7 @@ app = typer.Typer(
     epilog="progressor archive verify billing.subscription",
 )
 
-Where = Annotated[
-    str | None,
-    typer.Option("--archive", metavar="PLACE", show_default=False, help="A directory or a URL."),
-]
+Where = Annotated[str | None, typer.Option("--archive", metavar="PLACE", help="A directory or a URL.")]
 
 # A part that is damaged, or that the disk or the store does not give or take.
 _UNREAD = (ArchiveDamaged, ArchiveUnavailable, InvalidRequest)
@@ -99,16 +96,12 @@ def verify(namespace: NamespaceName, *, at: Where = None, settings: Settings) ->
 @with_settings({})
 def remove(
     namespace: NamespaceName,
-    process_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROCESS_ID]...", show_default=False)
-    ] = None,
+    process_ids: Annotated[list[str] | None, typer.Argument(metavar="[PROCESS_ID]...")] = None,
     *,
     receipt: Annotated[
         str | None,
         typer.Option(
-            "--receipt",
             metavar="FILE",
-            show_default=False,
             help="The receipt of `progressor remove --json`, whose processes these are; - for stdin.",
         ),
     ] = None,

@@ -23,7 +23,7 @@ from progressor.texts import visible
 @with_settings(ASKING)
 def audit(
     namespace: Annotated[
-        str | None, typer.Argument(metavar="[NAMESPACE]", show_default=False, help="Only this namespace.")
+        str | None, typer.Argument(metavar="[NAMESPACE]", help="Only this namespace.")
     ] = None,
     *,
     process_id: Annotated[

@@ -39,7 +39,7 @@ def bench(
     seconds: Seconds = 5.0,
     repeats: Repeats = 3,
     quick: Quick = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write all samples here, as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write all samples here, as JSON.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print all samples as JSON.")] = False,
     database_url: DatabaseUrl = None,
     data_dir: DataDir = None,

@@ -39,7 +39,7 @@ _LOOKS = 0.5
 # Bytes of args that are read to be shown, and the characters of them that people see.
 _MOST_ARGS, _SHORT_ARGS = 65_536, 200
 
-BulkId = Annotated[int, typer.Argument(metavar="BULK", show_default=False, help="Number of the bulk.")]
+BulkId = Annotated[int, typer.Argument(metavar="BULK", help="Number of the bulk.")]
 Watch = Annotated[
     bool,
     typer.Option(

@@ -36,7 +36,7 @@ from progressor.timers import SetTimer
 
 _MANY = "Many processes"
 _OF_MANY = ("--detail-like", "--handler", "--simple", "--redo", "--rate", "--watch")
-CallName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The call's name.")]
+CallName = Annotated[str, typer.Argument(metavar="NAME", help="The call's name.")]
 
 
 @with_settings(ASKING)
@@ -123,8 +123,8 @@ def notify(
 
 @with_settings(ACTING)
 def repair(
-    namespace: Annotated[str | None, typer.Argument(metavar="NAMESPACE", show_default=False)] = None,
-    process_id: Annotated[str | None, typer.Argument(metavar="PROCESS_ID", show_default=False)] = None,
+    namespace: Annotated[str | None, typer.Argument(metavar="NAMESPACE")] = None,
+    process_id: Annotated[str | None, typer.Argument(metavar="PROCESS_ID")] = None,
     args: Args = None,
     *,
     idempotency_key: IdempotencyKey = None,
@@ -255,9 +255,7 @@ def simple_repair(
 def redo(
     namespace: NamespaceName,
     process_id: ProcessId,
-    task_id: Annotated[
-        int, typer.Argument(metavar="TASK", min=1, show_default=False, help="The task's id in the trace.")
-    ],
+    task_id: Annotated[int, typer.Argument(metavar="TASK", min=1, help="The task's id in the trace.")],
     *,
     timeout: Timeout = None,
     json: AsJson = False,
@@ -281,8 +279,7 @@ def put(
     namespace: NamespaceName,
     process_id: ProcessId,
     state: Annotated[
-        str | None,
-        typer.Argument(metavar="[STATE]", show_default=False, help="JSON, or @file, or - for stdin."),
+        str | None, typer.Argument(metavar="[STATE]", help="JSON, or @file, or - for stdin.")
     ] = None,
     *,
     events: Annotated[

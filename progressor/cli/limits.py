@@ -23,10 +23,8 @@ from progressor.texts import visible
 def groups(
     namespace: NamespaceName,
     *,
-    after: Annotated[
-        str | None, typer.Option("--after", help="List those whose names come after this one.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, at most.")] = 100,
+    after: Annotated[str | None, typer.Option(help="List those whose names come after this one.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, at most.")] = 100,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -42,10 +40,9 @@ def groups(
 @with_settings(ACTING)
 def set_group_limit(
     namespace: NamespaceName,
-    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
     limit: Annotated[
-        int | None,
-        typer.Argument(metavar="[LIMIT]", show_default=False, help="Without it: that of the namespace."),
+        int | None, typer.Argument(metavar="[LIMIT]", help="Without it: that of the namespace.")
     ] = None,
     *,
     json: AsJson = False,

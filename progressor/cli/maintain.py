@@ -47,10 +47,7 @@ def migrate(
     ] = False,
     wait: Annotated[
         str,
-        typer.Option(
-            "--wait",
-            help="Time for further tries while others hold the tables: 10m, seconds, ISO 8601.",
-        ),
+        typer.Option(help="Time for further tries while others hold the tables: 10m, seconds, ISO 8601."),
     ] = "10m",
     yes: Yes = False,
     embedded: Embedded = False,

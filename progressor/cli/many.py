@@ -31,20 +31,12 @@ from progressor.texts import number_of, visible
 # Process ids that a dry run shows.
 _SHOWN = 20
 
-MaybeProcess = Annotated[
-    str | None, typer.Argument(metavar="[PROCESS_ID]", show_default=False, help="Only this process.")
-]
+MaybeProcess = Annotated[str | None, typer.Argument(metavar="[PROCESS_ID]", help="Only this process.")]
 WithMetadata = Annotated[
     list[str] | None,
-    typer.Option(
-        "--metadata",
-        show_default=False,
-        help="key=value or a JSON object: those whose metadata has it; repeat it for more.",
-    ),
+    typer.Option(help="key=value or a JSON object: those whose metadata has it; repeat it for more."),
 ]
-OfStatus = Annotated[
-    str | None, status_option("--status", "-s", show_default=False, help="Processes of this status.")
-]
+OfStatus = Annotated[str | None, status_option("--status", "-s", help="Processes of this status.")]
 
 
 class _Wanted(NamedTuple):

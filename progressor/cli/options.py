@@ -32,7 +32,6 @@ AppName = Annotated[
     str | None,
     typer.Argument(
         metavar="APP",
-        show_default=False,
         help="module:attribute, an App, a Namespace or a list of these; or a module, for its App or all "
         "of its namespaces. Default: PROGRESSOR_APP.",
     ),
@@ -41,53 +40,39 @@ AppForCodecs = Annotated[
     str | None,
     typer.Argument(
         metavar="[APP]",
-        show_default=False,
         help="module:attribute; needed if namespaces have codecs, and by api for --run-handlers. Default: "
         "PROGRESSOR_APP.",
     ),
 ]
-NamespaceName = Annotated[str, typer.Argument(metavar="NAMESPACE", show_default=False)]
-ProcessId = Annotated[str, typer.Argument(metavar="PROCESS_ID", show_default=False)]
+NamespaceName = Annotated[str, typer.Argument(metavar="NAMESPACE")]
+ProcessId = Annotated[str, typer.Argument(metavar="PROCESS_ID")]
 Args = Annotated[
     str | None,
     typer.Argument(
-        metavar="[ARGS]",
-        show_default=False,
-        help="JSON, or @file, or - for stdin. A text is JSON too: '\"text\"'.",
+        metavar="[ARGS]", help="JSON, or @file, or - for stdin. A text is JSON too: '\"text\"'."
     ),
 ]
 AsJson = Annotated[
     bool, typer.Option("--json", callback=_remember, help="Print answers and errors as JSON.")
 ]
 IdempotencyKey = Annotated[
-    str | None,
-    typer.Option("--idempotency-key", help="A repetition with the same key has no second effect."),
+    str | None, typer.Option(help="A repetition with the same key has no second effect.")
 ]
-Context = Annotated[
-    str | None, typer.Option("--context", help="JSON that the handler finds in process.context.")
-]
-Metadata = Annotated[
-    str | None, typer.Option("--metadata", help="key=value or a JSON object, by which search finds it.")
-]
+Context = Annotated[str | None, typer.Option(help="JSON that the handler finds in process.context.")]
+Metadata = Annotated[str | None, typer.Option(help="key=value or a JSON object, by which search finds it.")]
 Timeout = Annotated[
-    str | None,
-    typer.Option("--timeout", help="Time to wait for the answer: seconds, ISO 8601 or hh:mm:ss."),
+    str | None, typer.Option(help="Time to wait for the answer: seconds, ISO 8601 or hh:mm:ss.")
 ]
 Expires = Annotated[
-    str | None,
-    typer.Option("--expires", help="Time in which it must begin, else it is refused: seconds, ISO 8601."),
+    str | None, typer.Option(help="Time in which it must begin, else it is refused: seconds, ISO 8601.")
 ]
 Priority = Annotated[
-    int,
-    typer.Option("--priority", metavar="N", help="-10 to 10: each step is worth a minute of waiting."),
+    int, typer.Option(metavar="N", help="-10 to 10: each step is worth a minute of waiting.")
 ]
-Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="The reason, which the audit keeps.")
-]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, which the audit keeps.")]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(
-        "--database-url",
         metavar="URL",
         rich_help_panel=_DATABASE,
         help="Better set PROGRESSOR_DATABASE_URL: it keeps a password out of the list of processes. "
@@ -97,15 +82,12 @@ DatabaseUrl = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir",
-        rich_help_panel=_DATABASE,
-        help="Folder of the embedded PostgreSQL. By default one for this folder.",
+        rich_help_panel=_DATABASE, help="Folder of the embedded PostgreSQL. By default one for this folder."
     ),
 ]
 DatabaseSchema = Annotated[
     str | None,
     typer.Option(
-        "--database-schema",
         metavar="NAME",
         rich_help_panel=_DATABASE,
         help="The PostgreSQL schema of the tables; the same for all services and clients.",
@@ -114,7 +96,6 @@ DatabaseSchema = Annotated[
 Processes = Annotated[
     int | None,
     typer.Option(
-        "--processes",
         metavar="N",
         help="OS processes that share the work; 0: one for each core that this one may use.",
         show_default="1",
@@ -123,7 +104,6 @@ Processes = Annotated[
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        "--concurrency",
         metavar="N",
         rich_help_panel=_HANDLERS,
         help="The most steps of each namespace at once in each OS process.",
@@ -134,7 +114,6 @@ InsecureNoAuth = Annotated[
     bool | None,
     typer.Option(
         "--insecure-no-auth",
-        show_default=False,
         help="Serve callers without credentials on any address: behind a gateway of your own.",
     ),
 ]
@@ -143,7 +122,6 @@ AllowedHosts = Annotated[
     typer.Option(
         "--allowed-hosts",
         metavar="NAMES",
-        show_default=False,
         help="Host names under which callers without credentials are served: api,progressor.example.",
     ),
 ]
@@ -168,7 +146,6 @@ WithZombieCollector = Annotated[
 MaxSteps = Annotated[
     int | None,
     typer.Option(
-        "--max-steps",
         metavar="N",
         rich_help_panel=_HANDLERS,
         help="Exit with 0 after this many steps at most, to be restarted.",
@@ -178,7 +155,6 @@ MaxSteps = Annotated[
 MaxAge = Annotated[
     str | None,
     typer.Option(
-        "--max-age",
         metavar="DURATION",
         rich_help_panel=_HANDLERS,
         help="The same after this time at most: seconds, ISO 8601 (P1D) or hh:mm:ss.",
@@ -194,25 +170,15 @@ Embedded = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
-LogLevel = Annotated[
-    str | None, typer.Option("--log-level", rich_help_panel=_LOGS, help="debug, info, warning, error.")
-]
-LogFormat = Annotated[
-    str | None, typer.Option("--log-format", rich_help_panel=_LOGS, help="auto, console, json.")
-]
+LogLevel = Annotated[str | None, typer.Option(rich_help_panel=_LOGS, help="debug, info, warning, error.")]
+LogFormat = Annotated[str | None, typer.Option(rich_help_panel=_LOGS, help="auto, console, json.")]
 MetricsPort = Annotated[
     int | None,
-    typer.Option(
-        "--metrics-port",
-        rich_help_panel=_METRICS,
-        help="Serve /metrics and /health here; 0: on any free port.",
-    ),
+    typer.Option(rich_help_panel=_METRICS, help="Serve /metrics and /health here; 0: on any free port."),
 ]
 MetricsHost = Annotated[
     str | None,
-    typer.Option(
-        "--metrics-host", rich_help_panel=_METRICS, help="Address of these; 127.0.0.1 unless set otherwise."
-    ),
+    typer.Option(rich_help_panel=_METRICS, help="Address of these; 127.0.0.1 unless set otherwise."),
 ]
 
 

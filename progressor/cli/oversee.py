@@ -23,7 +23,7 @@ from progressor.texts import visible
 def pause(
     namespace: NamespaceName,
     *,
-    reason: Annotated[str | None, typer.Option("--reason", help="The reason, which status shows.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason, which status shows.")] = None,
     json: AsJson = False,
     settings: Settings,
 ) -> None:

@@ -37,23 +37,10 @@ app = typer.Typer(
 # Seconds between two looks at a walk.
 _LOOKS = 0.5
 
-Tasks = Annotated[
-    str | None,
-    typer.Option(
-        "--tasks", show_default=False, help="Time for which ended tasks are kept: 90d, 12h, ISO 8601."
-    ),
-]
-Keys = Annotated[
-    str | None,
-    typer.Option("--keys", show_default=False, help="Time for those with an idempotency key, if longer."),
-]
+Tasks = Annotated[str | None, typer.Option(help="Time for which ended tasks are kept: 90d, 12h, ISO 8601.")]
+Keys = Annotated[str | None, typer.Option(help="Time for those with an idempotency key, if longer.")]
 Events = Annotated[
-    str | None,
-    typer.Option(
-        "--events",
-        show_default=False,
-        help="Time for which events are kept, or how many of each process: 1000.",
-    ),
+    str | None, typer.Option(help="Time for which events are kept, or how many of each process: 1000.")
 ]
 Archived = Annotated[
     bool,

@@ -34,9 +34,7 @@ from progressor.schedules import SCHEDULES, ScheduleState, Span
 from progressor.texts import number_of, rule_text, short, visible
 
 _PAGE = 1_000
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", show_default=False, help="Name of the schedule in its namespace.")
-]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule in its namespace.")]
 
 app = typer.Typer(
     add_completion=False,
@@ -73,9 +71,7 @@ def pause_schedule(
     namespace: NamespaceName,
     name: Name,
     *,
-    reason: Annotated[
-        str | None, typer.Option("--reason", help="Shown to all until it is resumed.")
-    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Shown to all until it is resumed.")] = None,
     idempotency_key: IdempotencyKey = None,
     timeout: Timeout = None,
     json: AsJson = False,
@@ -126,10 +122,8 @@ def trigger_schedule(
 def backfill_schedule(
     namespace: NamespaceName,
     name: Name,
-    since: Annotated[str, typer.Argument(metavar="SINCE", show_default=False, help="Time: ISO 8601.")],
-    until: Annotated[
-        str | None, typer.Argument(metavar="[UNTIL]", show_default=False, help="Before it; default: now.")
-    ] = None,
+    since: Annotated[str, typer.Argument(metavar="SINCE", help="Time: ISO 8601.")],
+    until: Annotated[str | None, typer.Argument(metavar="[UNTIL]", help="Before it; default: now.")] = None,
     *,
     idempotency_key: IdempotencyKey = None,
     timeout: Timeout = None,

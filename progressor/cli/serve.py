@@ -57,7 +57,6 @@ def dev(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port",
             min=0,
             max=65535,
             show_default=f"{_PORT}, or a free one if that is taken",

@@ -25,12 +25,7 @@ from progressor.worker.pools import Pools
 @with_settings({**FOR_CODECS, **SERVING})
 def sink(
     *,
-    config: Annotated[
-        Path,
-        typer.Option(
-            "--config", metavar="FILE", show_default=False, help=r"TOML, a table \[sinks.NAME] each."
-        ),
-    ],
+    config: Annotated[Path, typer.Option(metavar="FILE", help=r"TOML, a table \[sinks.NAME] each.")],
     check: Annotated[bool, typer.Option("--check", help="Read the file, send nothing, and end.")] = False,
     embedded: Embedded = False,
     settings: Settings,

@@ -19,7 +19,7 @@ from progressor.errors import InvalidRequest
 from progressor.storage import KnownSubscription, ParkedEntry
 from progressor.texts import short, visible
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Name of the subscription.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the subscription.")]
 
 subscriptions_app = typer.Typer(
     add_completion=False,
@@ -77,10 +77,7 @@ def park(name: Name, *, json: AsJson = False, settings: Settings) -> None:
 @with_settings(ACTING)
 def move(
     name: Name,
-    to: Annotated[
-        str,
-        typer.Argument(metavar="TO", show_default=False, help="latest, beginning, a time, or a position."),
-    ],
+    to: Annotated[str, typer.Argument(metavar="TO", help="latest, beginning, a time, or a position.")],
     *,
     json: AsJson = False,
     settings: Settings,
@@ -118,8 +115,8 @@ def parked(
     name: Annotated[
         str | None, typer.Option("--subscription", "-s", help="Only what this one has parked.")
     ] = None,
-    after: Annotated[int, typer.Option("--after", help="Only what was parked behind this number.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many, up to 1,000.")] = 100,
+    after: Annotated[int, typer.Option(help="Only what was parked behind this number.")] = 0,
+    limit: Annotated[int, typer.Option(help="At most so many, up to 1,000.")] = 100,
     json: AsJson = False,
     settings: Settings,
 ) -> None:
@@ -147,8 +144,7 @@ def _parked_view(found: Sequence[ParkedEntry]) -> Listing:
 def retry(
     name: Name,
     number: Annotated[
-        int | None,
-        typer.Argument(metavar="[NUMBER]", show_default=False, help="Of an entry: only its process."),
+        int | None, typer.Argument(metavar="[NUMBER]", help="Of an entry: only its process.")
     ] = None,
     *,
     json: AsJson = False,
@@ -163,7 +159,7 @@ def retry(
 @with_settings(ACTING)
 def skip(
     name: Name,
-    number: Annotated[int, typer.Argument(metavar="NUMBER", show_default=False, help="Of the entry.")],
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the entry.")],
     *,
     json: AsJson = False,
     settings: Settings,

@@ -27,9 +27,7 @@ from progressor.timers import SetTimer
 
 _UTC = "UTC"
 
-TimerName = Annotated[
-    str, typer.Argument(help="Name of the timer; without it the timer that has none.", show_default=False)
-]
+TimerName = Annotated[str, typer.Argument(help="Name of the timer; without it the timer that has none.")]
 
 
 @with_settings(ACTING)
@@ -38,9 +36,9 @@ def set_timer(
     process_id: ProcessId,
     timer: TimerName = "",
     *,
-    at: Annotated[str | None, typer.Option("--at", help="Due time: ISO 8601.")] = None,
+    at: Annotated[str | None, typer.Option(help="Due time: ISO 8601.")] = None,
     after: Annotated[
-        str | None, typer.Option("--after", help="Time until it is due: seconds, ISO 8601 or hh:mm:ss.")
+        str | None, typer.Option(help="Time until it is due: seconds, ISO 8601 or hh:mm:ss.")
     ] = None,
     remove: Annotated[
         bool,
@@ -49,28 +47,27 @@ def set_timer(
     every: Annotated[
         str | None,
         typer.Option(
-            "--every",
-            help='Recur: a period (P1D), a cron rule ("0 9 1 * *") or an RRULE that counts from --at.',
+            help='Recur: a period (P1D), a cron rule ("0 9 1 * *") or an RRULE that counts from --at.'
         ),
     ] = None,
     tz: Annotated[
         str | None,
-        typer.Option("--tz", help="Time zone of a rule of --every, and of --between.", show_default="UTC"),
+        typer.Option(help="Time zone of a rule of --every, and of --between.", show_default="UTC"),
     ] = None,
     drift: Annotated[
-        str, typer.Option("--drift", help="fixed, or after: a period counts from the end of each step.")
+        str, typer.Option(help="fixed, or after: a period counts from the end of each step.")
     ] = "fixed",
     catch_up: Annotated[
-        str, typer.Option("--catch-up", help="What becomes of times that were missed: one, all or skip.")
+        str, typer.Option(help="What becomes of times that were missed: one, all or skip.")
     ] = "one",
     within: Annotated[
-        str | None, typer.Option("--within", help="How late a time may be and still count: a duration.")
+        str | None, typer.Option(help="How late a time may be and still count: a duration.")
     ] = None,
     jitter: Annotated[
-        str | None, typer.Option("--jitter", help="Delay it by up to so much, each time the same.")
+        str | None, typer.Option(help="Delay it by up to so much, each time the same.")
     ] = None,
     between: Annotated[
-        str | None, typer.Option("--between", help="Wait for these hours of the day: 08:00-18:00.")
+        str | None, typer.Option(help="Wait for these hours of the day: 08:00-18:00.")
     ] = None,
     idempotency_key: IdempotencyKey = None,
     timeout: Timeout = None,

@@ -31,25 +31,19 @@ app = typer.Typer(
 )
 
 _STYLES = {"live": "green", "expired": "dim", "revoked": "dim"}
-TokenId = Annotated[
-    str, typer.Argument(metavar="ID", show_default=False, help="Id, as `progressor token list` shows it.")
-]
+TokenId = Annotated[str, typer.Argument(metavar="ID", help="Id, as `progressor token list` shows it.")]
 
 
 @app.command()
 @with_settings(ACTING)
 def create(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", show_default=False, help="Its user; need not be unique.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its user; need not be unique.")],
     *,
     scope: Annotated[
         list[str],
         typer.Option(
-            "--scope",
-            show_default=False,
             help=f"A scope; repeat the option or use commas for more: {', '.join(Scope)}; "
-            "all: each of them.",
+            "all: each of them."
         ),
     ],
     namespace: Annotated[
@@ -57,7 +51,6 @@ def create(
         typer.Option(
             "--namespace",
             "-n",
-            show_default=False,
             help="A namespace; repeat the option for more. * is any text: 'billing.*', '*' for all.",
         ),
     ],

@@ -54,8 +54,7 @@ def export(
     metadata: WithMetadata = None,
     status: OfStatus = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", show_default=False, help="Write into this file, not to stdout."),
+        Path | None, typer.Option("--output", "-o", help="Write into this file, not to stdout.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in a file whose export was stopped.")
@@ -202,10 +201,7 @@ def _check_same(output: Path, asked: dict[str, Any]) -> None:
 
 @with_settings(ACTING)
 def import_(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", show_default=False, help="An export; compressed too; - for stdin."),
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; compressed too; - for stdin.")],
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only read the file and check it whole.")

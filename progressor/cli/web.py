@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @with_settings({**FOR_CODECS, **ADMITTING, **SERVING})
 def web(
     *,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port.")] = 8090,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8090,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Show everything, and leave out all that changes something.")
     ] = False,
