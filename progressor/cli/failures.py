@@ -12,28 +12,10 @@ from contextlib import contextmanager
 
 import typer
 
+from progressor import errors
 from progressor.cli.output import error_line
 from progressor.cli.spelling import spelled
-from progressor.errors import (
-    BulkNotFound,
-    HandlerFailed,
-    IdempotencyConflict,
-    InvalidRequest,
-    KeyMissing,
-    NamespaceInUse,
-    NamespaceNotFound,
-    ProcessAlreadyExists,
-    ProcessBroken,
-    ProcessNotBroken,
-    ProcessNotFound,
-    ProgressorError,
-    Rejected,
-    RepairConflict,
-    ReplyTimeout,
-    ScheduleNotFound,
-    StorageUnavailable,
-    TaskNotEnded,
-)
+from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout, StorageUnavailable
 from progressor.loggers import without_passwords
 from progressor.texts import to_json
 
@@ -49,18 +31,18 @@ EXIT_STATUS = (
 )
 
 _HINTS: Mapping[type[ProgressorError], str] = {
-    NamespaceNotFound: "`progressor worker APP` is one",
-    NamespaceInUse: "`progressor workers` and `progressor search --namespace NAME` list them",
-    ScheduleNotFound: "`progressor schedules` lists those that there are",
-    ProcessNotFound: "`progressor search` lists those that there are",
-    ProcessAlreadyExists: "take another id, or look at it with `progressor get`",
-    ProcessBroken: "see why with `progressor trace`, then `progressor repair` or `simple-repair`",
-    RepairConflict: "ask again in a moment; `progressor trace` shows a repair that runs",
-    ProcessNotBroken: "there is nothing to repair",
-    TaskNotEnded: "`progressor trace` shows what became of it",
-    BulkNotFound: "`progressor bulks` lists those that there are",
-    KeyMissing: "give the keyring of this command that key",
-    HandlerFailed: "see `progressor trace` and the log of the worker",
+    errors.NamespaceNotFound: "`progressor worker APP` is one",
+    errors.NamespaceInUse: "`progressor workers` and `progressor search --namespace NAME` list them",
+    errors.ScheduleNotFound: "`progressor schedules` lists those that there are",
+    errors.ProcessNotFound: "`progressor search` lists those that there are",
+    errors.ProcessAlreadyExists: "take another id, or look at it with `progressor get`",
+    errors.ProcessBroken: "see why with `progressor trace`, then `progressor repair` or `simple-repair`",
+    errors.RepairConflict: "ask again in a moment; `progressor trace` shows a repair that runs",
+    errors.ProcessNotBroken: "there is nothing to repair",
+    errors.TaskNotEnded: "`progressor trace` shows what became of it",
+    errors.BulkNotFound: "`progressor bulks` lists those that there are",
+    errors.KeyMissing: "give the keyring of this command that key",
+    errors.HandlerFailed: "see `progressor trace` and the log of the worker",
 }
 
 
@@ -77,7 +59,7 @@ def report(error: ProgressorError, *, machine: bool, spelling: Mapping[str, str]
             return DENIED
         case ReplyTimeout() | StorageUnavailable():
             return NOT_NOW
-        case IdempotencyConflict():
+        case errors.IdempotencyConflict():
             return REFUSED
         case InvalidRequest():
             return WRONG
@@ -112,6 +94,6 @@ def _fields(error: ProgressorError, text: str) -> dict[str, object]:
 
 
 def _hint(error: ProgressorError) -> str:
-    if isinstance(error, Rejected) and error.details:
+    if isinstance(error, errors.Rejected) and error.details:
         return to_json(error.details)
     return next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), "")
