@@ -78,12 +78,12 @@ def _listing(entries: Sequence[AuditEntry]) -> Listing:
     listing = Listing("WHEN", "WHO", "VERB", "WHAT", "WHY", "FROM")
     for each in entries:
         listing.add(
-            Text(clock(each.acted_at)),
+            clock(each.acted_at),
             Text(visible(each.actor), style="bold"),
-            Text(visible(each.verb)),
-            Text(visible(_what(each))),
-            Text(visible(each.reason or "")),
-            Text(visible(_place(each))),
+            each.verb,
+            _what(each),
+            each.reason or "",
+            _place(each),
         )
     return listing
 

@@ -92,11 +92,11 @@ def _groups_view(found: BulkPreview) -> Listing:
     for group in found.groups:
         listing.add(
             f"{group.processes:,}",
-            visible(group.handler or "-"),
-            visible(group.detail),
+            group.handler or "-",
+            group.detail,
             clock(group.first_broken),
             clock(group.last_broken),
-            visible(", ".join(group.examples)),
+            ", ".join(group.examples),
         )
     return listing
 
@@ -298,9 +298,9 @@ def _list_view(found: Sequence[Bulk]) -> Listing:
     for each in found:
         listing.add(
             Text(str(each.bulk_id), style="bold"),
-            visible(each.namespace),
+            each.namespace,
             each.status.value,
-            visible(_filter(each)),
+            _filter(each),
             clock(each.created_at),
             *(f"{getattr(each, name):,}" for name in counted),
         )

@@ -17,7 +17,7 @@ from progressor.deployment.settings import Settings
 from progressor.handlers.dry_run import DryRun
 from progressor.handlers.process import Process
 from progressor.http.wire.models import state_of
-from progressor.texts import changed_lines, pretty, short, visible
+from progressor.texts import changed_lines, pretty, short
 
 # Characters of the answer and of each payload, and of each difference.
 _SHORT, _LONG = 200, 8192
@@ -75,14 +75,14 @@ def _difference(before: Any, after: Any) -> Text:
 
 
 def _events(run: DryRun) -> Listing | None:
-    rows = ((visible(each.name or ""), short(each.payload, _SHORT)) for each in run.events)
+    rows = ((each.name or "", short(each.payload, _SHORT)) for each in run.events)
     return _listing(("event", "payload"), rows)
 
 
 def _timers(run: DryRun) -> Listing | None:
     rows = (
         (
-            visible(name or "(without a name)"),
+            name or "(without a name)",
             clock(timer.at),
             "the process is removed" if timer.remove else "its handler runs",
         )
@@ -94,8 +94,8 @@ def _timers(run: DryRun) -> Listing | None:
 def _messages(run: DryRun) -> Listing | None:
     rows = (
         (
-            visible(f"{each.namespace}/{each.process_id}"),
-            "start" if each.name is None else visible(f"notify {each.name}"),
+            f"{each.namespace}/{each.process_id}",
+            "start" if each.name is None else f"notify {each.name}",
             short(each.args, _SHORT),
         )
         for each in run.messages

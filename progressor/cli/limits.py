@@ -16,7 +16,6 @@ from progressor.cli.question import ask
 from progressor.cli.tables import Listing, print_found
 from progressor.deployment.settings import Settings
 from progressor.monitoring import MOST_COUNTED, KnownGroup
-from progressor.texts import visible
 
 
 @with_settings(ASKING)
@@ -64,10 +63,10 @@ def _groups_view(found: Sequence[KnownGroup]) -> RenderableType:
         limit = "none" if each.limit is None else str(each.limit)
         waiting = f"{MOST_COUNTED:,}+" if each.waiting > MOST_COUNTED else str(each.waiting)
         listing.add(
-            Text(visible(each.name)),
+            each.name,
             Text(limit, style="bold" if each.has_own_limit else ""),
-            Text(str(each.running)),
-            Text(waiting),
-            Text(f"{each.age / timedelta(seconds=1):.0f} s" if each.waiting else ""),
+            str(each.running),
+            waiting,
+            f"{each.age / timedelta(seconds=1):.0f} s" if each.waiting else "",
         )
     return listing

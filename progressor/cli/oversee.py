@@ -16,7 +16,6 @@ from progressor.cli.question import ask
 from progressor.cli.tables import Listing, print_found
 from progressor.deployment.settings import Settings
 from progressor.monitoring import KnownWorker
-from progressor.texts import visible
 
 
 @with_settings(ACTING)
@@ -75,11 +74,11 @@ def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:
     for each in found:
         served = [f"{name} ({each.free_slots.get(name, 0)})" for name in each.namespaces]
         listing.add(
-            Text(each.worker_id),
+            each.worker_id,
             Text("live", style="green") if each.is_live else Text("dead", style="bold red"),
-            Text(visible(each.host)),
-            Text(clock(each.started_at)),
-            Text(f"{each.silent_for / timedelta(seconds=1):.0f} s ago"),
-            Text(visible(", ".join(served)) or "nothing: a zombie collector"),
+            each.host,
+            clock(each.started_at),
+            f"{each.silent_for / timedelta(seconds=1):.0f} s ago",
+            ", ".join(served) or "nothing: a zombie collector",
         )
     return listing

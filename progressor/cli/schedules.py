@@ -236,11 +236,11 @@ def _listing(found: Sequence[_Found]) -> Listing:
     for process, retrying in found:
         state = None if process.state is None else ScheduleState.model_validate(process.state)
         listing.add(
-            Text(visible(process.process_id)),
+            process.process_id,
             _standing(process, state, retrying),
             clock(_next(process)),
             "" if state is None else rule_text(state.declaration.timer.every or {}),
-            Text(visible("" if state is None else state.declaration.sends)),
+            "" if state is None else state.declaration.sends,
             "" if state is None else _last(state),
         )
     return listing
@@ -251,7 +251,7 @@ def _last(state: ScheduleState) -> str:
     sent, fanned_out = state.last, state.fanned_out
     if fanned_out is not None and (sent is None or sent.at < fanned_out.at):
         return f"{clock(fanned_out.at)} {number_of(fanned_out.sent, 'process')}"
-    return "" if sent is None else f"{clock(sent.at)} {visible(sent.process_id)}"
+    return "" if sent is None else f"{clock(sent.at)} {sent.process_id}"
 
 
 def _standing(process: Process[Any], state: ScheduleState | None, retrying: str | None) -> Text:

@@ -81,14 +81,14 @@ def _view(found: Sequence[NamespaceStatus]) -> RenderableType:
         namespaces.add(
             _name(each),
             waiting(each.waiting),
-            Text(through(each.through_in, at_least=each.waiting.at_least) if each.waiting.requests else ""),
+            through(each.through_in, at_least=each.waiting.at_least) if each.waiting.requests else "",
             _timers(each.timers),
-            Text(f"{each.running:,}{slots}"),
-            Text(f"{each.steps:,}"),
-            Text(count(each.started)),
+            f"{each.running:,}{slots}",
+            f"{each.steps:,}",
+            count(each.started),
             Text(count(each.broken), style="bold red" if each.broken else ""),
             Text(str(each.workers), style="" if each.workers else "yellow"),
-            Text(clock(each.next_timers[0]) if each.next_timers else "none"),
+            clock(each.next_timers[0]) if each.next_timers else "none",
         )
     return Group(namespaces, *_mailboxes(found))
 
@@ -116,15 +116,11 @@ def _name(each: NamespaceStatus) -> Text:
     return Text.assemble((visible(each.name), "bold"), paused)
 
 
-def waiting(found: WaitingRequests | Mailbox) -> Text:
+def waiting(found: WaitingRequests | Mailbox) -> str:
     """Return the number of requests that wait, and the wait of the oldest, as text."""
-    if not found.requests:
-        return Text("0")
     more = "+" if found.at_least else ""
-    return Text(f"{found.requests:,}{more} for {duration(found.age)}")
+    return f"{found.requests:,}{more} for {duration(found.age)}" if found.requests else "0"
 
 
-def _timers(timers: Waiting) -> Text:
-    if not timers.tasks:
-        return Text("0")
-    return Text(f"{count(timers.tasks)} for {duration(timers.age)}")
+def _timers(timers: Waiting) -> str:
+    return f"{count(timers.tasks)} for {duration(timers.age)}" if timers.tasks else "0"

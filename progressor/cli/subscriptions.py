@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from progressor.cli.options import ACTING, ASKING, AsJson, with_settings
 from progressor.cli.output import clock, print_answer
@@ -50,18 +49,18 @@ def _view(found: Sequence[KnownSubscription]) -> Listing:
     listing = Listing("subscription", "readers", "behind", "age", "parked", "state")
     for each in found:
         counts = str(len(each.readers)), f"{each.behind:,}", short(each.age), f"{each.parked:,}"
-        listing.add(visible(each.name), *counts, _state(each))
+        listing.add(each.name, *counts, _state(each))
     return listing
 
 
-def _state(each: KnownSubscription) -> Text:
+def _state(each: KnownSubscription) -> str:
     if each.is_lost:
-        return Text("lost: the feed has not what comes next; move it")
+        return "lost: the feed has not what comes next; move it"
     if each.error is not None:
-        return Text(f"fails, attempt {each.attempts}: {each.error}")
+        return f"fails, attempt {each.attempts}: {each.error}"
     if not each.readers:
-        return Text("nobody reads it")
-    return Text("reads what was stored" if each.is_walking else "ok")
+        return "nobody reads it"
+    return "reads what was stored" if each.is_walking else "ok"
 
 
 @subscriptions_app.command("park")
@@ -130,12 +129,10 @@ def parked(
 def _parked_view(found: Sequence[ParkedEntry]) -> Listing:
     listing = Listing("number", "subscription", "process", "event", "parked", "why")
     for each in found:
-        process = f"{visible(each.namespace)} {visible(each.process_id)}"
+        process = f"{each.namespace} {each.process_id}"
         why = each.error or "waits behind the one before"
         wanted = f", {each.action} asked for" if each.action else ""
-        listing.add(
-            str(each.parked_no), visible(each.name), process, each.what, clock(each.parked_at), why + wanted
-        )
+        listing.add(str(each.parked_no), each.name, process, each.what, clock(each.parked_at), why + wanted)
     return listing
 
 

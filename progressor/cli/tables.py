@@ -17,6 +17,7 @@ from rich.text import Text
 
 from progressor.cli.output import note, print_json, stdout
 from progressor.http.wire.models import plain
+from progressor.texts import visible
 
 T = TypeVar("T")
 
@@ -58,8 +59,8 @@ class Listing:
         self._rows: list[Sequence[Text]] = []
 
     def add(self, *cells: str | Text) -> None:
-        """Add a row, with a cell for each title."""
-        self._rows.append([Text(cell) if isinstance(cell, str) else cell for cell in cells])
+        """Add a row, with a cell for each title; of a `str`, control characters are shown."""
+        self._rows.append([Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self._table()

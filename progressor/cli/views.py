@@ -58,11 +58,10 @@ def process_view(process: Process[Any], mailbox: Mailbox, events: Sequence[Event
     return Group(rows, history_view(events)) if events else rows
 
 
-def _mailbox(mailbox: Mailbox) -> Text:
+def _mailbox(mailbox: Mailbox) -> str:
     if not mailbox.requests:
-        return Text("nothing")
-    through_in = through(mailbox.through_in, at_least=mailbox.at_least)
-    return waiting(mailbox).append(f", through in {through_in}")
+        return "nothing"
+    return f"{waiting(mailbox)}, through in {through(mailbox.through_in, at_least=mailbox.at_least)}"
 
 
 def history_view(events: Sequence[Event]) -> Listing:
