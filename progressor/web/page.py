@@ -18,12 +18,13 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Match, Route
+from starlette.routing import Route
 from starlette.types import Receive, Scope as AsgiScope, Send
 
 from progressor.acts import Way, check_line
 from progressor.errors import InvalidRequest, NamespaceNotFound, ProgressorError
 from progressor.http.server.api_request import REQUEST_ID, ApiRequest, facts_of
+from progressor.http.server.app import methods_of
 from progressor.http.server.auth.scopes import seen_by
 from progressor.http.server.problems import Refusal
 from progressor.http.wire.paths import text_of
@@ -258,23 +259,17 @@ class ConsolePage(Route):
 class Pages(list[ConsolePage]):
     """The pages of one module, in their order."""
 
-    def get(
-        self, path: str, *, scope: Scope | None, is_public: bool = False
-    ) -> Callable[[Endpoint], Endpoint]:
-        """Add the decorated endpoint as a page."""
-        return self._added("GET", path, scope, is_public)
+    def get(self, path: str, **stated: Any) -> Callable[[Endpoint], Endpoint]:
+        """Add the decorated endpoint as a page; `stated` are those of ConsolePage."""
+        return self._added("GET", path, stated)
 
-    def post(
-        self, path: str, *, scope: Scope | None, is_public: bool = False
-    ) -> Callable[[Endpoint], Endpoint]:
+    def post(self, path: str, **stated: Any) -> Callable[[Endpoint], Endpoint]:
         """Add the decorated endpoint as what a form does."""
-        return self._added("POST", path, scope, is_public)
+        return self._added("POST", path, stated)
 
-    def _added(
-        self, method: str, path: str, scope: Scope | None, is_public: bool
-    ) -> Callable[[Endpoint], Endpoint]:
+    def _added(self, method: str, path: str, stated: dict[str, Any]) -> Callable[[Endpoint], Endpoint]:
         def added(endpoint: Endpoint) -> Endpoint:
-            self.append(ConsolePage(method, path, endpoint, scope=scope, is_public=is_public))
+            self.append(ConsolePage(method, path, endpoint, **stated))
             return endpoint
 
         return added
@@ -287,15 +282,8 @@ async def of_http(request: Request, error: Any) -> Response:
     title = "There is no such page" if missing else "This page takes no such form"
     answer = _problem(seen, PageProblem(error.status_code, title, "Begin at the overview."))
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        answer.headers["Allow"] = _allowed(request.scope)
+        answer.headers["Allow"] = ", ".join(sorted(methods_of(request)))
     return answer
-
-
-def _allowed(scope: AsgiScope) -> str:
-    """Return the methods that this path takes: a form and its page are routes of their own."""
-    fitting = (each for each in scope["app"].routes if each.matches(scope)[0] is not Match.NONE)
-    methods = {method for each in fitting for method in each.methods or ()}
-    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 async def of_defect(request: Request, error: Any) -> Response:

@@ -45,9 +45,7 @@ class BrowserPreferences(NamedTuple):
             cast("Theme", theme) if theme in get_args(Theme) else "auto",
             cookies.get(LIVE) != "off",
             cookies.get(KEYS) != "off",
-            tuple(each for each in cookies.get(MUTED, "").split(".") if _MARK.fullmatch(each))[
-                -MOST_MUTED:
-            ],
+            tuple(filter(_MARK.fullmatch, cookies.get(MUTED, "").split(".")))[-MOST_MUTED:],
         )
 
     def unmuted(self, groups: Iterable[FailureGroup]) -> list[FailureGroup]:

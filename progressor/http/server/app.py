@@ -92,7 +92,7 @@ class Plain:
 async def _of_http(request: Request, error: Any) -> Response:
     if error.status_code != problems.NO_METHOD.status:
         return problem(problems.NO_ROUTE, "there is no such path in this API: see /openapi.json")
-    allowed = ", ".join(sorted(_methods_of(request)))
+    allowed = ", ".join(sorted(methods_of(request) | {"OPTIONS"}))
     if request.method == "OPTIONS":
         return Response(status_code=204, headers={"Allow": allowed})
     return problem(
@@ -102,14 +102,11 @@ async def _of_http(request: Request, error: Any) -> Response:
     )
 
 
-def _methods_of(request: Request) -> set[str]:
-    """Return all methods that the path of this request knows."""
-    known = {"OPTIONS"}
-    for route in request.app.routes:
-        found, _ = route.matches(request.scope)
-        if found is not Match.NONE:
-            known |= route.methods
-    return known | ({"HEAD"} if "GET" in known else set())
+def methods_of(request: Request) -> set[str]:
+    """Return all methods that the path of this request takes, each of them a route of its own."""
+    fitting = (each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE)
+    methods = {method for each in fitting for method in each.methods or ()}
+    return methods | ({"HEAD"} if "GET" in methods else set())
 
 
 async def _of_defect(request: Request, error: Any) -> Response:
