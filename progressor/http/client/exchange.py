@@ -28,15 +28,12 @@ class Asking(NamedTuple):
     silence: float
 
 
-class Answer:
+class Answer(NamedTuple):
     """An answer, read whole."""
 
-    __slots__ = ("content", "headers", "status_code")
-
-    def __init__(self, status_code: int, headers: Mapping[str, str], content: bytes) -> None:
-        self.status_code = status_code
-        self.headers = headers
-        self.content = content
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
 
     @property
     def is_success(self) -> bool:
