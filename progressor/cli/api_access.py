@@ -44,15 +44,11 @@ def guarded(
     Or the console, for the same callers: `make` is the function that makes it, which only those import who
     have its extra. InvalidRequest names a variable.
     """
-    app = make(client, access=_authenticator(client, settings), options=http_options(settings))
-    return ApiServer(client, app, host=host, port=port, listener=listener, what=what)
-
-
-def _authenticator(client: Client, settings: Settings) -> Authenticator:
     access = access_options(settings)
     if access.insecure_no_auth:
         log.info("everybody is let in", extra={"setting": "http_insecure_no_auth"})
-    return Authenticator(client.tokens, access)
+    app = make(client, access=Authenticator(client.tokens, access), options=http_options(settings))
+    return ApiServer(client, app, host=host, port=port, listener=listener, what=what)
 
 
 def http_options(settings: Settings) -> HttpOptions:

@@ -50,7 +50,10 @@ def web(
         from progressor.cli import api_access  # noqa: PLC0415 - an extra, which only this needs
         from progressor.web.app import make_console  # noqa: PLC0415 - likewise
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from None
+        raise typer.BadParameter(
+            f"the console needs {error.name}, which the extra web brings: "
+            "pip install 'progressor-engine[web]'"
+        ) from None
     namespaces = apps.namespaces_of(settings)
     # A wrong setting is refused before anything is begun.
     api_access.access_options(settings)
@@ -66,10 +69,3 @@ def web(
     grace = 2 * settings.http_drain
     manner = Manner["ApiServer"]("web", grace, requests_left, lambda server: {"url": server.url})
     serve(manner, settings, build)
-
-
-def missing_extra(error: ModuleNotFoundError) -> typer.BadParameter:
-    """Return the error for a console of which a library is not installed."""
-    return typer.BadParameter(
-        f"the console needs {error.name}, which the extra web brings: pip install 'progressor-engine[web]'"
-    )
