@@ -83,16 +83,10 @@ def _parameters(operation: Operation, schemas: dict[str, Any]) -> Iterable[dict[
         if len(kinds) == 1:
             schema.update(kinds[0])
             del schema["anyOf"]
-        described = {key: schema[key] for key in ("description",) if key in schema}
         is_segment = name in operation.parameters.segments
-        place = "path" if is_segment else "query"
-        yield {
-            "name": name,
-            "in": place,
-            "required": is_segment,
-            "schema": schema,
-            **described,
-        }
+        parameter = {"name": name, "in": "path" if is_segment else "query", "required": is_segment}
+        described = {"description": schema["description"]} if "description" in schema else {}
+        yield {**parameter, "schema": schema, **described}
 
 
 def _answers(operation: Operation) -> dict[int, dict[str, Any]]:
