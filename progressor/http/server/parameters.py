@@ -52,9 +52,10 @@ _ID_PATTERN = r"^(?!\.{1,2}$)[^~\u0000][^\u0000]*$"
 _ID = "Percent-encoded UTF-8, or ~ and base64url of it."
 
 
-def text_schema(pattern: str) -> dict[str, Any]:
-    """Return the schema of a text no longer than an id; it documents, and checks nothing."""
-    return {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": pattern}
+def text_like(pattern: str, description: str | None = None) -> Any:
+    """Return the documentation of a text no longer than an id; it checks nothing."""
+    schema: dict[str, Any] = {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": pattern}
+    return Field(description=description, json_schema_extra=schema)
 
 
 def id_text(description: str) -> Any:
@@ -92,36 +93,27 @@ MetadataFilter = Annotated[
 # The patterns are for the document alone; the text that a segment stands for is checked elsewhere.
 NamespaceName = Annotated[
     str,
-    Field(description="The namespace.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
+    text_like(NAMESPACE_PATTERN, "The namespace."),
     AfterValidator(partial(text_of, field="namespace")),
 ]
 ProcessId = Annotated[
     str,
-    Field(
-        description=f"The process's id, any text of 1 to 256 characters. {_ID}",
-        json_schema_extra=text_schema(_ID_PATTERN),
-    ),
+    text_like(_ID_PATTERN, f"The process's id, any text of 1 to 256 characters. {_ID}"),
     AfterValidator(partial(text_of, field="process_id")),
 ]
 CallName = Annotated[
     str,
-    Field(
-        description=f"The call's name. {_ID}",
-        json_schema_extra=text_schema(rf"^(?!{RESERVED}){_ID_PATTERN[1:]}"),
-    ),
+    text_like(rf"^(?!{RESERVED}){_ID_PATTERN[1:]}", f"The call's name. {_ID}"),
     AfterValidator(_call_name),
 ]
 TimerName = Annotated[
     str,
-    Field(
-        description=f"The timer's name, `{DEFAULT_TIMER}` for the timer without a name. {_ID}",
-        json_schema_extra=text_schema(_ID_PATTERN),
-    ),
+    text_like(_ID_PATTERN, f"The timer's name, `{DEFAULT_TIMER}` for the timer without a name. {_ID}"),
     AfterValidator(_timer_name),
 ]
 GroupName = Annotated[
     str,
-    Field(description=f"The group. {_ID}", json_schema_extra=text_schema(_ID_PATTERN)),
+    text_like(_ID_PATTERN, f"The group. {_ID}"),
     AfterValidator(partial(text_of, field="group")),
 ]
 TaskId = Annotated[int, Field(ge=1, le=LAST_ID, description="The task's id.")]
@@ -157,10 +149,7 @@ def duration_of(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-Only = Annotated[
-    str | None,
-    Field(description="Only this namespace.", json_schema_extra=text_schema(NAMESPACE_PATTERN)),
-]
+Only = Annotated[str | None, text_like(NAMESPACE_PATTERN, "Only this namespace.")]
 Since = Annotated[
     str | None, Field(description="Only since this time, or within this last time: 3600, PT1H.")
 ]

@@ -28,7 +28,7 @@ from progressor.http.server.auth.scopes import require, seen_by
 from progressor.http.server.memory import PAGE_WEIGHT
 from progressor.http.server.openapi.operations import FOLLOWS, STREAM, content_of
 from progressor.http.server.operation import Routes
-from progressor.http.server.parameters import text_schema
+from progressor.http.server.parameters import text_like
 from progressor.http.server.problems import problem_of
 from progressor.http.server.request_headers import asks_for
 from progressor.http.server.routers.streams import (
@@ -54,14 +54,14 @@ _SEARCH = 1.0
 
 # The patterns are for the document alone; the texts are checked elsewhere.
 Names = Annotated[
-    list[Annotated[str, Field(json_schema_extra=text_schema(PATTERN_OF_NAMES))]] | None,
+    list[Annotated[str, text_like(PATTERN_OF_NAMES)]] | None,
     Field(
         max_length=MOST_PATTERNS,
         description="Names, or patterns as `billing.*`; none: all that the token sees.",
     ),
 ]
 EventNames = Annotated[
-    list[Annotated[str, Field(json_schema_extra=text_schema(r"^[^\u0000]+$"))]] | None,
+    list[Annotated[str, text_like(r"^[^\u0000]+$")]] | None,
     Field(max_length=MOST_NAMES, description="Names of events; none: all."),
 ]
 Kinds = Annotated[

@@ -35,7 +35,7 @@ from progressor.http.server.parameters import (
     NamespaceName,
     ProcessId,
     TaskId,
-    text_schema,
+    text_like,
 )
 from progressor.http.server.preconditions import tagged
 from progressor.http.server.routers.requests import still_under_way
@@ -264,14 +264,14 @@ async def result(
 )
 async def search(
     request: ApiRequest,
-    namespace: Annotated[str | None, Field(json_schema_extra=text_schema(NAMESPACE_PATTERN))] = None,
+    namespace: Annotated[str | None, text_like(NAMESPACE_PATTERN)] = None,
     status: ProcessStatus | None = None,
     metadata: MetadataFilter = None,
     timer: Annotated[
         str | None,
-        Field(
-            description="`none`, `overdue`, `held`, or a timer's name, `default` for the one without.",
-            json_schema_extra=text_schema(r"^[^~\u0000][^\u0000]*$"),
+        text_like(
+            r"^[^~\u0000][^\u0000]*$",
+            "`none`, `overdue`, `held`, or a timer's name, `default` for the one without.",
         ),
     ] = None,
     created_after: Moment | None = None,
