@@ -6,6 +6,7 @@ its answer is asked for by its task.
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -241,12 +242,7 @@ def metadata_in_query(metadata: Metadata | None) -> str | None:
 def in_ascii(data: bytes, field: str) -> str:
     """Return JSON as a header can hold it, in ASCII; raise InvalidRequest if `data` is no text."""
     try:
-        return "".join(c if c.isascii() else _escaped(c) for c in data.decode())
+        # Outside of ASCII, JSON escapes a character in UTF-16.
+        return "".join(c if c.isascii() else json.dumps(c)[1:-1] for c in data.decode())
     except UnicodeDecodeError:
         raise InvalidRequest(f"{field} must be JSON, which alone a header can hold", field=field) from None
-
-
-def _escaped(character: str) -> str:
-    """Return a character as JSON escapes it: in UTF-16."""
-    code = character.encode("utf-16-be")
-    return "".join(f"\\u{code[i : i + 2].hex()}" for i in (0, 2) if i < len(code))
