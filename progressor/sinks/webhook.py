@@ -201,11 +201,7 @@ class WebhookSink:
     ) -> httpx.Response:
         if self._transport is None:
             self._transport = httpx.AsyncHTTPTransport(
-                verify=self._tls,
-                trust_env=False,
-                limits=httpx.Limits(
-                    max_connections=self._parallel, max_keepalive_connections=self._parallel
-                ),
+                verify=self._tls, trust_env=False, limits=httpx.Limits(max_connections=self._parallel)
             )
         url = self._url
         request = httpx.Request(
