@@ -51,13 +51,7 @@ def _parts(archive: Archive, namespace: str) -> list[tuple[str, Manifest]]:
 
 @app.command("list")
 @with_settings({})
-def list_(
-    namespace: NamespaceName,
-    *,
-    at: Where = None,
-    json: AsJson = False,
-    settings: Settings,
-) -> None:
+def list_(namespace: NamespaceName, *, at: Where = None, json: AsJson = False, settings: Settings) -> None:
     """List the parts of a namespace, oldest first: when each was written, and what it has."""
     listing = Listing("part", "written", "tasks", "events", "KiB")
     for name, manifest in _parts(_archive(at, settings), namespace):

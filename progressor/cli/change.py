@@ -113,11 +113,7 @@ def notify(
     """Put a call into the mailbox of a process, and wait for no answer."""
     given = read_json(args, "ARGS")
     common = _common(idempotency_key, context, timeout) | _urgency(expires, priority)
-    ask(
-        settings,
-        lambda client: client.notify(namespace, process_id, name, given, **common),
-        values=True,
-    )
+    ask(settings, lambda client: client.notify(namespace, process_id, name, given, **common), values=True)
     print_answer(None, f"accepted {name} for {namespace}/{process_id}", machine=json)
 
 
@@ -267,9 +263,7 @@ def redo(
     """
     seconds = read_duration(timeout, "--timeout")
     answer = ask(
-        settings,
-        lambda client: client.redo(namespace, process_id, task_id, timeout=seconds),
-        values=True,
+        settings, lambda client: client.redo(namespace, process_id, task_id, timeout=seconds), values=True
     )
     print_answer(answer, f"redid task {task_id} of {namespace}/{process_id}", machine=json)
 

@@ -109,12 +109,7 @@ def _show_lifted(found: Database, lifted: Sequence[migrations.Lifted], *, json: 
 
 
 def _show(
-    found: Database,
-    before: str | None,
-    after: str | None,
-    differences: Sequence[Difference],
-    *,
-    json: bool,
+    found: Database, before: str | None, after: str | None, differences: Sequence[Difference], *, json: bool
 ) -> None:
     if json:
         listed = [each._asdict() | {"is_tuning": each.is_tuning} for each in differences]

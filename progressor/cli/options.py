@@ -209,10 +209,7 @@ RUNNING: Mapping[str, Any] = {
     "max_age": MaxAge,
 }
 """The options of commands that run handlers."""
-ADMITTING: Mapping[str, Any] = {
-    "http_insecure_no_auth": InsecureNoAuth,
-    "http_allowed_hosts": AllowedHosts,
-}
+ADMITTING: Mapping[str, Any] = {"http_insecure_no_auth": InsecureNoAuth, "http_allowed_hosts": AllowedHosts}
 """The options of commands that serve callers over HTTP."""
 
 

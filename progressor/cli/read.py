@@ -171,7 +171,7 @@ def search(
     metadata: Annotated[
         list[str] | None,
         typer.Option(
-            help="key=value or a JSON object: only processes whose metadata has it; repeat it for more.",
+            help="key=value or a JSON object: only processes whose metadata has it; repeat it for more."
         ),
     ] = None,
     timer: Annotated[

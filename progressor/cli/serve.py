@@ -11,14 +11,7 @@ import typer
 
 from progressor.app.app import App
 from progressor.cli import apps
-from progressor.cli.options import (
-    OF_APP,
-    RUNNING,
-    SERVING,
-    Embedded,
-    refuse_to_guess,
-    with_settings,
-)
+from progressor.cli.options import OF_APP, RUNNING, SERVING, Embedded, refuse_to_guess, with_settings
 from progressor.cli.runner import Runner
 from progressor.cli.service import (
     Manner,

@@ -81,11 +81,7 @@ def create(
 
 @app.command("list")
 @with_settings(ASKING)
-def list_(
-    *,
-    json: AsJson = False,
-    settings: Settings,
-) -> None:
+def list_(*, json: AsJson = False, settings: Settings) -> None:
     """Show all tokens, without their secrets; the time of the last use is exact to some five minutes.
 
     Example: progressor token list --json
@@ -97,13 +93,7 @@ def list_(
 
 @app.command()
 @with_settings(ACTING)
-def revoke(
-    token_id: TokenId,
-    *,
-    yes: Yes = False,
-    json: AsJson = False,
-    settings: Settings,
-) -> None:
+def revoke(token_id: TokenId, *, yes: Yes = False, json: AsJson = False, settings: Settings) -> None:
     """End a token. Asks first. Servers accept it for a few seconds more.
 
     Example: progressor token revoke 4f0c2a7b9d1e3856

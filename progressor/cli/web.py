@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from progressor.cli import apps
-from progressor.cli.options import (
-    ADMITTING,
-    FOR_CODECS,
-    SERVING,
-    Embedded,
-    refuse_to_guess,
-    with_settings,
-)
+from progressor.cli.options import ADMITTING, FOR_CODECS, SERVING, Embedded, refuse_to_guess, with_settings
 from progressor.cli.runner import Runner
 from progressor.cli.service import Manner, migrate, requests_left, serve, set_up_logs
 from progressor.client.client import Client

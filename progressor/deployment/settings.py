@@ -136,9 +136,7 @@ def variable_of(field: str) -> str:
 def _in_variables(says: str) -> str:
     """Return what an error says with the variables of the settings that it names: lease_age is one."""
     return re.sub(
-        r"\w+_\w+",
-        lambda name: variable_of(name[0]) if name[0] in Settings.model_fields else name[0],
-        says,
+        r"\w+_\w+", lambda name: variable_of(name[0]) if name[0] in Settings.model_fields else name[0], says
     )
 
 

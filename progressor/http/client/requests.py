@@ -135,11 +135,7 @@ class HttpDispatcher:
     async def answer(self, receipt: Receipt, timeout: Timeout) -> Any:
         """Wait for the answer of a submitted request, and return it or raise its error."""
         return await self.result(
-            receipt.namespace,
-            receipt.process_id,
-            receipt.task_id,
-            timeout,
-            fingerprint=receipt.fingerprint,
+            receipt.namespace, receipt.process_id, receipt.task_id, timeout, fingerprint=receipt.fingerprint
         )
 
     async def redo_of(

@@ -38,12 +38,7 @@ class RetryingTransport:
     """The way to one API, with one token; it repeats requests."""
 
     def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None,
-        timeout: Timeout,
-        transport: httpx.AsyncBaseTransport | None,
+        self, url: str, *, token: str | None, timeout: Timeout, transport: httpx.AsyncBaseTransport | None
     ) -> None:
         self._patience = 60.0 if timeout is None else check_seconds("timeout", timeout)
         self._url = _checked(url)

@@ -92,9 +92,7 @@ MetadataFilter = Annotated[
 ]
 # The patterns are for the document alone; the text that a segment stands for is checked elsewhere.
 NamespaceName = Annotated[
-    str,
-    text_like(NAMESPACE_PATTERN, "The namespace."),
-    AfterValidator(partial(text_of, field="namespace")),
+    str, text_like(NAMESPACE_PATTERN, "The namespace."), AfterValidator(partial(text_of, field="namespace"))
 ]
 ProcessId = Annotated[
     str,
@@ -112,9 +110,7 @@ TimerName = Annotated[
     AfterValidator(_timer_name),
 ]
 GroupName = Annotated[
-    str,
-    text_like(_ID_PATTERN, f"The group. {_ID}"),
-    AfterValidator(partial(text_of, field="group")),
+    str, text_like(_ID_PATTERN, f"The group. {_ID}"), AfterValidator(partial(text_of, field="group"))
 ]
 TaskId = Annotated[int, Field(ge=1, le=LAST_ID, description="The task's id.")]
 Fingerprint = Annotated[

@@ -12,12 +12,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from progressor.errors import (
-    HandlerFailed,
-    InvalidRequest,
-    ProcessBroken,
-    ProgressorError,
-)
+from progressor.errors import HandlerFailed, InvalidRequest, ProcessBroken, ProgressorError
 from progressor.http.wire.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, Kind, kind_of, members_of
 
 # The attributes of errors that hold the text of a handler's failure.

@@ -90,9 +90,7 @@ class NamespaceSchemas:
             first = faults[0]
             field = ".".join(["args", *first["pointer"].split("/")[1:]])
             raise Refusal(
-                INVALID_ARGS,
-                f"{field}: {first['rule']}",
-                members={"field": field, "errors": faults},
+                INVALID_ARGS, f"{field}: {first['rule']}", members={"field": field, "errors": faults}
             )
 
 

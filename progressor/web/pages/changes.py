@@ -13,11 +13,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from progressor.errors import (
-    InvalidRequest,
-    ProgressorError,
-    ReplyTimeout,
-)
+from progressor.errors import InvalidRequest, ProgressorError, ReplyTimeout
 from progressor.http.server.auth.scopes import require
 from progressor.http.server.problems import Refusal
 from progressor.inputs import RESERVED
@@ -143,10 +139,7 @@ def _when(request: PageRequest) -> dict[str, Any]:
     after, at = (request.fields.get(name, "").strip() for name in ("after", "at"))
     if bool(after) == bool(at):
         raise InvalidRequest("state one of the two: after which time it is due, or when", field="after")
-    return {
-        "after": duration_of(after, "after"),
-        "at": moment_of(at, "at", request.preferences.zone),
-    }
+    return {"after": duration_of(after, "after"), "at": moment_of(at, "at", request.preferences.zone)}
 
 
 @pages.post(PATH + "/remove", scope=Scope.PROCESSES_REMOVE)

@@ -31,10 +31,7 @@ SPAN = timedelta(hours=1)
 async def overview(request: PageRequest) -> Response:
     """Return what is broken, waits and runs."""
     found, groups, silent, behind = await asyncio.gather(
-        request.server.client.status(),
-        _groups(request),
-        _silent(request),
-        _behind(request),
+        request.server.client.status(), _groups(request), _silent(request), _behind(request)
     )
     seen, unmuted = namespaces_for(request.caller, found), request.preferences.unmuted(groups)
     return request.page(

@@ -94,11 +94,7 @@ async def repair_all(request: ApiRequest) -> Response:
 
 
 @routes.add(
-    "GET",
-    "/v1/bulk",
-    "The newest bulks",
-    scope=Scope.BULK,
-    answers={200: ("The bulks.", BulksBody)},
+    "GET", "/v1/bulk", "The newest bulks", scope=Scope.BULK, answers={200: ("The bulks.", BulksBody)}
 )
 async def bulks(
     request: ApiRequest,

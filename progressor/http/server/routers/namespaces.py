@@ -192,11 +192,7 @@ async def mailbox(request: ApiRequest, namespace: NamespaceName, process_id: Pro
     answers={200: ("The groups.", FailuresBody)},
     problems=(404,),
 )
-async def errors(
-    request: ApiRequest,
-    namespace: Only = None,
-    since: Since = None,
-) -> Response:
+async def errors(request: ApiRequest, namespace: Only = None, since: Since = None) -> Response:
     """Return broken processes, and timers that failed and are tried again. It needs processes:read, too."""
     caller = request.caller
     require(caller, Scope.ERRORS_READ, namespace)

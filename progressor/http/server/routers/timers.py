@@ -45,18 +45,9 @@ async def _asked(
     )
 
 
-@routes.add(
-    "PATCH",
-    _TIMER,
-    "Set a timer of a process",
-    takes={**takes(NewTimer), **ASKS},
-    **_OF_ALL,
-)
+@routes.add("PATCH", _TIMER, "Set a timer of a process", takes={**takes(NewTimer), **ASKS}, **_OF_ALL)
 async def set_timer(
-    request: ApiRequest,
-    namespace: NamespaceName,
-    process_id: ProcessId,
-    timer: TimerName,
+    request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, timer: TimerName
 ) -> Response:
     """Replace the one of this name, if any; `after` counts from the commit of the step that does it.
 
@@ -70,27 +61,15 @@ async def set_timer(
 
 @routes.add("DELETE", _TIMER, "Cancel a timer of a process", takes=ASKS, **_OF_ALL)
 async def unset_timer(
-    request: ApiRequest,
-    namespace: NamespaceName,
-    process_id: ProcessId,
-    timer: TimerName,
+    request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, timer: TimerName
 ) -> Response:
     """Cancel it; do nothing if there is none."""
     return await _asked(request, namespace, process_id, UNSET_TIMER, args_of(timer))
 
 
-@routes.add(
-    "POST",
-    _TIMER + "/fire",
-    "Make a timer of a process due now",
-    takes=ASKS,
-    **_OF_ALL,
-)
+@routes.add("POST", _TIMER + "/fire", "Make a timer of a process due now", takes=ASKS, **_OF_ALL)
 async def fire_timer(
-    request: ApiRequest,
-    namespace: NamespaceName,
-    process_id: ProcessId,
-    timer: TimerName,
+    request: ApiRequest, namespace: NamespaceName, process_id: ProcessId, timer: TimerName
 ) -> Response:
     """Make it due; its step comes after this one. Answer with `rejected` if there is no such timer."""
     return await _asked(request, namespace, process_id, FIRE_TIMER, args_of(timer))
