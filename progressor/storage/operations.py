@@ -306,7 +306,7 @@ class Storage(
 
         async def carry(params: Params) -> BurialRound:
             attempt = partial(collect, params=params, now=now)
-            return await self._run("collect_zombies", attempt, patience=self._patience)
+            return await self._run("collect_zombies", attempt)
 
         def pass_over(zombie: Row, error: Exception) -> None:
             metrics.ZOMBIES_REFUSED.inc()
@@ -319,7 +319,7 @@ class Storage(
     ) -> Stranded:
         """Cancel the next piece of stranded requests, which wait on a process that broke."""
         attempt = partial(cancel_stranded, after=after, now=now)
-        return await self._run("cancel_stranded", attempt, patience=self._patience)
+        return await self._run("cancel_stranded", attempt)
 
     async def drop_workers(self, evidence: Evidence, *, lease_age: timedelta) -> None:
         """Forget workers that died without leaving, once none of their tasks runs."""
@@ -356,7 +356,7 @@ class Storage(
             # It may have ended since it was found; in a repetition, perhaps by our own first try.
             return Removed(bool(results["lock"]) or again, cancelled.get(life.process_no, ()))
 
-        return await self._run("remove", attempt, patience=self._patience)
+        return await self._run("remove", attempt)
 
     async def put(
         self, item: Import, *, act: Act | None = None, now: datetime | None = None
@@ -382,7 +382,7 @@ class Storage(
                 made = bool((await session.transact({"put_own": params}))["put_own"])
             return True if made else False if row["is_served"] else None
 
-        return await self._run("put", attempt, patience=self._patience)
+        return await self._run("put", attempt)
 
     async def replies(self, keys: Sequence[TaskKey]) -> list[TaskOutcome]:
         """Return the outcomes of the first of these tasks: one at least, and as many as have room.
@@ -391,5 +391,5 @@ class Storage(
         """
         params = {**key_columns(keys), "bytes": ROOM}
         apart = damage if len(keys) == 1 else one_item
-        results = await self._transact("replies", {"replies": params}, patience=self._patience, apart=apart)
+        results = await self._transact("replies", {"replies": params}, apart=apart)
         return [standing_of(row) for row in results["replies"]]

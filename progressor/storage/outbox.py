@@ -193,7 +193,7 @@ class Outbox(Transactions):
             return letters, results, Delivery(Counter(), more=more, woken=woken)
 
         apart = damage_or_lock if limit == 1 else one_item
-        letters, results, sent = await self._run("deliver", attempt, patience=self._patience, apart=apart)
+        letters, results, sent = await self._run("deliver", attempt, apart=apart)
         refused = await self._settle(letters, results, sent.delivered, now)
         return sent._replace(refused=refused, namespaces=tuple(taken))
 
@@ -238,8 +238,7 @@ class Outbox(Transactions):
         missing = [place for place, outcome in enumerate(started) if outcome is None]
         if missing:
             others = [starts[place] for place in missing]
-            columns = {"started": request_columns(others)}
-            found = (await self._transact("started", columns, patience=self._patience))["started"]
+            found = await self._rows("started", **request_columns(others))
             for place, request, row in zip(missing, others, found, strict=True):
                 # What was in the way of a start may be gone by now.
                 started[place] = None if is_gone(row) else prepared_of(request, row)
@@ -269,10 +268,7 @@ class Outbox(Transactions):
         rows = [row for row, _ in left]
         keys = {**_key_columns(rows), "idempotency_key": texts([row["idempotency_key"] for row in rows])}
         params = {**keys, "delay": bigints(delays), "now": now}
-        settled = await self._transact(
-            "settle_messages", {"settle_messages": params}, patience=self._patience
-        )
-        return {key_of(row) for row in settled["settle_messages"]}
+        return {key_of(row) for row in await self._rows("settle_messages", **params)}
 
     async def _one_by_one(self, most: int, now: datetime | None) -> Delivery:
         total = Delivery(Counter())

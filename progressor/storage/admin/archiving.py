@@ -104,7 +104,7 @@ class Archiving(Retentions):
                 await session.transact({"note_sweep": {**note, **claimed_until}})
                 return claim
 
-        return await self._run("sweep", attempt, patience=self._patience)
+        return await self._run("sweep", attempt)
 
     async def _pieces(self, claim: _Claim) -> list[_Piece]:
         """Read what is old of the next processes, and lock nothing."""
@@ -134,7 +134,7 @@ class Archiving(Retentions):
             size = sum(map(_size_of, (*rows["read_tasks"], *rows["read_events"])))
             return _Piece(found, [task.task_id for task in tasks], [*tasks, *events], size)
 
-        return await self._run("sweep", attempt, patience=self._patience)
+        return await self._run("sweep", attempt)
 
     async def _delete_pieces(self, claim: _Claim, pieces: list[_Piece], rate: float) -> Swept:
         """Delete what is archived, a piece in a transaction; stop where another sweeper has gone on."""
@@ -178,7 +178,7 @@ class Archiving(Retentions):
                 await session.transact({"note_sweep": note})
                 return whole
 
-        return await self._run("sweep", attempt, patience=self._patience)
+        return await self._run("sweep", attempt)
 
 
 def _claim_of(row: Row) -> _Claim:

@@ -54,7 +54,7 @@ class Audited(Transactions):
         async def attempt(session: Session, _again: bool) -> Results:
             return await acted(session, statements, act, deed, now=now)
 
-        return await self._run(name, attempt, patience=self._patience)
+        return await self._run(name, attempt)
 
     async def _done(
         self, name: str, params: Params, act: Act | None, deed: Deed, *, now: datetime | None = None
@@ -97,7 +97,7 @@ class Audited(Transactions):
             "limit": limit + 1,
             "now": now,
         }
-        rows = (await self._transact(name, {name: params}, patience=self._patience))[name]
+        rows = await self._rows(name, **params)
         found = [record_of(AuditEntry, row) for row in rows[:limit]]
         if len(rows) <= limit:
             return AuditPage(found, None)

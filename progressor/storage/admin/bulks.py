@@ -208,7 +208,7 @@ class Bulks(Audited):
                 rows = (await session.transact({"lock_bulk": {"now": now}}))["lock_bulk"]
                 return await carry(session, _bulk_of(rows[0], HeldBulk)) if rows else None
 
-        return await self._run("run_bulk", attempt, patience=self._patience, apart=apart)
+        return await self._run("run_bulk", attempt, apart=apart)
 
 
 async def _carry(session: Session, bulk: HeldBulk, *, most: int, tried: _Try) -> BulkRound:

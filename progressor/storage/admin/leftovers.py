@@ -32,5 +32,5 @@ class Leftovers(Audited):
         }
         params["always"] = False
         statements = dict.fromkeys(_VERBS, params)
-        results = await self._transact("drop_leftovers", statements, patience=self._patience)
+        results = await self._transact("drop_leftovers", statements)
         return any(row.get("has_more") for rows in results.values() for row in rows)

@@ -212,7 +212,7 @@ class Overview(Transactions):
         """Return what PostgreSQL counts of the database; no table of the engine is read."""
         lists: Transaction = {name: {"limit": _MOST} for name in _LISTS}
         statements: Transaction = {"server_figures": {}, "oldest_snapshot": {}, **lists}
-        found = await self._transact("database_figures", statements, patience=self._patience)
+        found = await self._transact("database_figures", statements)
         return record_of(
             DatabaseFigures,
             found["server_figures"][0],

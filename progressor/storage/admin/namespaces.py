@@ -113,7 +113,7 @@ class Oversight(Mailboxes, Audited):
             "waiting": waiting_params(name, None),
             "namespace_figures": {"namespace": name, "most": most, "timers": _NEXT_TIMERS, "now": None},
         }
-        rows = await self._transact("status", statements, patience=self._patience)
+        rows = await self._transact("status", statements)
         backlog, (figures,) = backlog_of(rows["backlog"][0]), rows["namespace_figures"]
         waiting, steps = await self._waiting_of(rows["waiting"], None), known.steps
         if known.paused or not known.workers:
@@ -146,7 +146,7 @@ class Oversight(Mailboxes, Audited):
         statuses = {"broken_processes": "broken", "failed_timers": "retrying"}
         params = {"namespace": texts(namespaces), "since": since, "ago": ago}
         statements = {verb: {**params, "most": bound + 1} for verb, bound in bounds.items()}
-        found = await self._transact("failed", statements, patience=self._patience)
+        found = await self._transact("failed", statements)
         return [
             Failed(
                 row["namespace"],

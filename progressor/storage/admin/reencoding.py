@@ -143,7 +143,7 @@ class Reencoding(Transactions):
                     await session.transact(noting_all(noted, None))
                 return done
 
-        return await self._run("renew", attempt, patience=self._patience)
+        return await self._run("renew", attempt)
 
 
 def _key_of(row: Row) -> RowKey:

@@ -128,7 +128,7 @@ class Retentions(Audited):
                 # Nothing of it was done. A step holds the first process for long.
                 return await run(session, waits=False)
 
-        return await self._run("sweep", attempt, patience=self._patience)
+        return await self._run("sweep", attempt)
 
     async def estimate_retention(
         self, namespace: str, wanted: Retention, *, now: datetime | None = None

@@ -125,7 +125,7 @@ class Subscriptions(FeedReads, Audited):
         if place is not None:
             made = {"name": name, "slices": slices, **place._asdict()}
             statements = {"make_subscription": made, **statements}
-        found = await self._transact("subscribed", statements, patience=self._patience)
+        found = await self._transact("subscribed", statements)
         rows = found["subscription_slices_of"]
         return rows[0]["slices"] if rows else None
 
@@ -146,7 +146,7 @@ class Subscriptions(FeedReads, Audited):
             "lease_age": lease_age,
         }
         statements = {"lock_subscription": params, "hold_slices": params}
-        found = await self._transact("hold_slices", statements, patience=self._patience)
+        found = await self._transact("hold_slices", statements)
         if not found["lock_subscription"]:
             return 0, []
         (locked,), rows = found["lock_subscription"], found["hold_slices"]
@@ -161,7 +161,7 @@ class Subscriptions(FeedReads, Audited):
         """Give all slices back, and be no reader any more."""
         params = {"name": name, "reader_id": reader_id, "slices": None}
         statements = {"lock_subscription": params, "free_slices": params, "forget_reader": params}
-        await self._transact("leave_subscription", statements, patience=self._patience)
+        await self._transact("leave_subscription", statements)
 
     async def commit_slice(
         self,
@@ -178,7 +178,7 @@ class Subscriptions(FeedReads, Audited):
         `parks` are put aside with it; `done` are the numbers of what was parked and need not be any more.
         """
         statements = committing(key, place, known=known, parks=parks, done=done)
-        found = await self._transact("commit_slice", statements, patience=self._patience)
+        found = await self._transact("commit_slice", statements)
         return bool(found["commit_slice"])
 
     async def note_failing(self, key: SliceKey, *, attempts: int, error: str) -> bool | None:

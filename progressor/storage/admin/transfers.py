@@ -88,7 +88,7 @@ class Transfers(Audited):
                 its: Transaction = {name: {"process_no": bigints(there)} for name in names}
                 return {**found, **await session.transact(its)}
 
-        found = await self._run("whole", attempt, patience=self._patience)
+        found = await self._run("whole", attempt)
         # In a thread: there may be thousands of rows, and others are served in the meantime.
         return await in_thread("export", partial(_wholes, found))
 
@@ -117,7 +117,7 @@ class Transfers(Audited):
             births = {row["birth"] for row in own}
             return [_outcome(each.row, is_own=each.birth in births) for each in arrivals]
 
-        return await self._run("import", attempt, patience=self._patience)
+        return await self._run("import", attempt)
 
 
 def _noted(arrivals: Sequence[_Arrival], acts: Sequence[Act]) -> list[tuple[Act, Deed]]:

@@ -83,7 +83,7 @@ class FeedReads(Transactions):
         """Give all that is committed its position, and return how far the feed goes."""
         while True:
             statements = {**_NUMBERING, "feed_head": {}}
-            found = await self._transact("feed_head", statements, patience=self._patience)
+            found = await self._transact("feed_head", statements)
             if not found["number_feed"][0]["has_more"]:
                 return FeedHead(**found["feed_head"][0])
 
@@ -126,7 +126,7 @@ class FeedReads(Transactions):
         if after.walk is not None:
             # What the feed has by now comes first; nothing more is numbered meanwhile.
             statements |= {"lock_feed": {"always": True}, "walk_feed": params}
-        found = await self._transact("read_feed", statements, patience=self._patience)
+        found = await self._transact("read_feed", statements)
         part = _part(found["read_feed"], after, limit, has_unnumbered=found["number_feed"][0]["has_more"])
         if after.walk is None or part.gap or part.has_more:
             return part

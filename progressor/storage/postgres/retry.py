@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from enum import Enum, auto
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import psycopg
 
@@ -95,6 +95,15 @@ def lasting(error: psycopg.Error, *, role: str | None, goes_on: bool = False) ->
 
 def _translated(error: psycopg.Error, role: str | None) -> ProgressorError:
     return sqlstates.translated(error, role=role, needs=sqlstates.TO_RUN)
+
+
+class Trying(TypedDict, total=False):
+    """The keywords of a Retry: how an operation is tried."""
+
+    patience: float | None
+    holds: Callable[[], bool]
+    apart: Apart
+    saves: Saves
 
 
 class Retry:

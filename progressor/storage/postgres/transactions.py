@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 import psycopg
 
 from progressor import metrics
 from progressor.storage.postgres.pipeline import Hints, Session
 from progressor.storage.postgres.pool import SessionPool
-from progressor.storage.postgres.retry import Apart, Retry, Saves, as_one, lasting, never
+from progressor.storage.postgres.retry import Retry, Trying, lasting
 from progressor.storage.postgres.server_identity import Reach, outage_of, said_by
 from progressor.storage.postgres.sqlstates import Blocked, judged
 from progressor.storage.statements import Results, Row, Transaction
@@ -52,38 +52,17 @@ class Transactions:
         self._patience = patience.total_seconds()
         self.outage = outage_of(connections.dsn) if outage is None else outage
 
-    async def _run(
-        self,
-        verb: str,
-        attempt: Attempt[T],
-        *,
-        patience: float | None,
-        holds: Callable[[], bool] = never,
-        apart: Apart = as_one,
-        saves: Saves = Saves.NOTHING,
-    ) -> T:
-        tries = Retry(
-            verb, self._connections, self.outage, patience=patience, holds=holds, apart=apart, saves=saves
-        )
+    async def _run(self, verb: str, attempt: Attempt[T], **how: Unpack[Trying]) -> T:
+        """Attempt an operation until it is done, with the patience of all unless it has one of its own."""
+        how.setdefault("patience", self._patience)
+        tries = Retry(verb, self._connections, self.outage, **how)
         return await tries.run(self._connections.acquire, attempt)
 
     async def _transact(
-        self,
-        verb: str,
-        statements: Transaction,
-        *,
-        patience: float | None,
-        holds: Callable[[], bool] = never,
-        apart: Apart = as_one,
-        saves: Saves = Saves.NOTHING,
-        hints: Hints | None = None,
+        self, verb: str, statements: Transaction, *, hints: Hints | None = None, **how: Unpack[Trying]
     ) -> Results:
         """Run one transaction, with the same statements and hints at each try; return the rows."""
-
-        async def attempt(session: Session, _again: bool) -> Results:
-            return await session.transact(statements, hints)
-
-        return await self._run(verb, attempt, patience=patience, holds=holds, apart=apart, saves=saves)
+        return await self._run(verb, lambda session, _again: session.transact(statements, hints), **how)
 
     @asynccontextmanager
     async def _flight(self, made: Callable[[Session], F], *, is_batch: bool = False) -> AsyncIterator[F]:
@@ -111,6 +90,6 @@ class Transactions:
             raise Doubtful from None
         self.outage.worked(in_part=not flight.has_saved)
 
-    async def _rows(self, verb: str, **params: Any) -> list[Row]:
+    async def _rows(self, verb: str, /, **params: Any) -> list[Row]:
         """Run one statement, which needs no lock before it, as a transaction; return its rows."""
-        return (await self._transact(verb, {verb: params}, patience=self._patience))[verb]
+        return (await self._transact(verb, {verb: params}))[verb]

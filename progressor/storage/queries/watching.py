@@ -80,7 +80,7 @@ class WatchReads(Transactions):
         if after is not None:
             asked = {**of, "after": after, "limit": limit, "bytes": room}
             statements = {**statements, "watched_events": asked}
-        found = await self._transact("read_watched", statements, patience=self._patience)
+        found = await self._transact("read_watched", statements)
         rows = found["watched_process"]
         next_rows = found.get("watched_events", ())
         told_at = next_rows[0]["told_at"] if next_rows else None
