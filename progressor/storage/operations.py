@@ -9,11 +9,11 @@ a serialization failure: it then finds its own earlier success.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TypedDict, Unpack
 
 from progressor import metrics
 from progressor.acts import Act, Deed
@@ -39,11 +39,11 @@ from progressor.storage.params import (
     task_key_columns,
 )
 from progressor.storage.postgres.pipeline import Hints, Session
-from progressor.storage.postgres.retry import Saves, always, as_one, damage, one_item
+from progressor.storage.postgres.retry import Apart, Saves, Trying, always, as_one, damage, never, one_item
 from progressor.storage.postgres.session_setup import BRIEFLY
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
 from progressor.storage.rows import grouped, is_gone, outcomes_of, prepared_of, standing_of, started_of
-from progressor.storage.statements import REDO, Params, Row, Transaction, lock_by_name
+from progressor.storage.statements import REDO, Params, Row, lock_by_name
 from progressor.storage.steps.claims import outcome_if_unreadable
 from progressor.storage.steps.fused import CALLS, INITS, FusedFlight
 from progressor.storage.steps.held import HeldTasks
@@ -74,6 +74,22 @@ from progressor.storage.values import (
     Zombie,
     most_cancelled,
 )
+
+
+class Batched(TypedDict, total=False):
+    """The keywords of operations that accept requests; `tried`: each was tried before, in a batch."""
+
+    hints: Hints | None
+    tried: bool
+    now: datetime | None
+
+
+def _trying(
+    tried: bool, *, alone: Apart, patience: float | None, holds: Callable[[], bool] = never
+) -> Trying:
+    """Return how a batch is tried; or one of its items once more, whose errors `alone` tells apart."""
+    apart, saves = (alone, Saves.ONE) if tried else (one_item, Saves.BATCH)
+    return Trying(patience=patience, holds=holds, apart=apart, saves=saves)
 
 
 class Storage(
@@ -132,77 +148,55 @@ class Storage(
                     left = [place for place in left if place not in found]
             return [found[place] for place in range(len(requests))]
 
-        return await self._run(
-            "prepare_init",
-            attempt,
-            patience=self._patience_for(requests),
-            apart=as_one if tried else one_item,
-            saves=Saves.ONE if tried else Saves.BATCH,
-            holds=holds,
-        )
+        how = _trying(tried, alone=as_one, patience=self._patience_for(requests), holds=holds)
+        return await self._run("prepare_init", attempt, **how)
 
     async def _prepare(
         self,
-        requests: Sequence[Request],
-        verbs: Sequence[str],
-        hints: Hints | None,
-        tried: bool,
-        now: datetime | None,
-        **more: Any,
-    ) -> list[Prepared]:
-        params = {**request_columns(requests), "now": now, **more}
-        statements = {
-            **dict.fromkeys((lock_by_name(len(requests)), *verbs), params),
-            **noting_requests(requests, now),
-        }
-        return await self._prepared(verbs[0], requests, statements, hints, tried, outcome=verbs[-1])
-
-    async def _prepared(
-        self,
         verb: str,
         requests: Sequence[Request],
-        statements: Transaction,
-        hints: Hints | None,
-        tried: bool,
+        names: Sequence[str],
+        columns: Params,
         *,
         outcome: str,
+        hints: Hints | None = None,
+        tried: bool = False,
+        now: datetime | None = None,
     ) -> list[Prepared]:
-        patience, apart = self._patience_for(requests), damage if tried else one_item
-        saves = Saves.ONE if tried else Saves.BATCH
-        whole = {**(BRIEFLY if tried else {}), **statements}
+        """Run the statements of these names; that of `outcome` returns a row for each request."""
+        params, waiting = {**columns, "now": now}, BRIEFLY if tried else {}
+        whole = {**waiting, **dict.fromkeys(names, params), **noting_requests(requests, now)}
+        how = _trying(tried, alone=damage, patience=self._patience_for(requests))
         try:
-            results = await self._transact(
-                verb, whole, patience=patience, apart=apart, saves=saves, hints=hints
-            )
+            results = await self._transact(verb, whole, hints=hints, **how)
         except (Unreadable, BatchRefused) as error:
             if len(requests) > 1 or (isinstance(error, BatchRefused) and not tried):
                 raise
             return [await outcome_if_unreadable(self._until_done, requests[0], error, self._unread)]
         return [prepared_of(request, row) for request, row in zip(requests, results[outcome], strict=True)]
 
-    async def prepare_call(
-        self,
-        requests: Sequence[Request],
-        *,
-        hints: Hints | None = None,
-        tried: bool = False,
-        now: datetime | None = None,
-    ) -> list[Prepared]:
+    async def prepare_call(self, requests: Sequence[Request], **sent: Unpack[Batched]) -> list[Prepared]:
         """Append calls and notifies to mailboxes; its timers are blocked behind them."""
-        return await self._prepare(requests, ("prepare_call",), hints, tried, now)
+        names = (lock_by_name(len(requests)), "prepare_call")
+        columns = request_columns(requests)
+        return await self._prepare("prepare_call", requests, names, columns, outcome="prepare_call", **sent)
 
-    async def redo(
-        self,
-        requests: Sequence[Request],
-        *,
-        hints: Hints | None = None,
-        tried: bool = False,
-        now: datetime | None = None,
-    ) -> list[Prepared]:
+    async def redo(self, requests: Sequence[Request], **sent: Unpack[Batched]) -> list[Prepared]:
         """Append ended calls and notifies to mailboxes again, with the values that are stored."""
-        params = {**redo_columns(requests), "now": now}
-        statements = {**dict.fromkeys(REDO, params), **noting_requests(requests, now)}
-        return await self._prepared("redo", requests, statements, hints, tried, outcome="prepare_call")
+        columns = redo_columns(requests)
+        return await self._prepare("redo", requests, REDO, columns, outcome="prepare_call", **sent)
+
+    async def prepare_repair(self, requests: Sequence[Request], **sent: Unpack[Batched]) -> list[Prepared]:
+        """Begin the repair of broken processes."""
+        names = (lock_by_name(len(requests)), "prepare_repair", "prepared")
+        columns = request_columns(requests)
+        return await self._prepare("prepare_repair", requests, names, columns, outcome="prepared", **sent)
+
+    async def simple_repair(self, requests: Sequence[Request], **sent: Unpack[Batched]) -> list[Prepared]:
+        """Put broken processes back to running without a handler; the outcome is a final duplicate."""
+        names = (lock_by_name(len(requests)), "simple_repair", "feed_processes", "prepared")
+        columns = {**request_columns(requests), "kind": FeedLetter.REPAIRED, "process_no": None}
+        return await self._prepare("simple_repair", requests, names, columns, outcome="prepared", **sent)
 
     def fused_call(
         self, requests: Sequence[Request], *, now: datetime | None = None
@@ -220,31 +214,6 @@ class Storage(
         """Open a transaction that accepts starts; as `fused_call`."""
         return self._flight(lambda session: FusedFlight(session, INITS, requests, now), is_batch=True)
 
-    async def prepare_repair(
-        self,
-        requests: Sequence[Request],
-        *,
-        hints: Hints | None = None,
-        tried: bool = False,
-        now: datetime | None = None,
-    ) -> list[Prepared]:
-        """Begin the repair of broken processes."""
-        return await self._prepare(requests, ("prepare_repair", "prepared"), hints, tried, now)
-
-    async def simple_repair(
-        self,
-        requests: Sequence[Request],
-        *,
-        hints: Hints | None = None,
-        tried: bool = False,
-        now: datetime | None = None,
-    ) -> list[Prepared]:
-        """Put broken processes back to running without a handler; the outcome is a final duplicate."""
-        verbs = ("simple_repair", "feed_processes", "prepared")
-        return await self._prepare(
-            requests, verbs, hints, tried, now, kind=FeedLetter.REPAIRED, process_no=None
-        )
-
     async def save_result(
         self,
         steps: Sequence[Step],
@@ -255,10 +224,8 @@ class Storage(
     ) -> list[Saved | LostLease]:
         """End steps and hand out their continuations; at most one item per process in a batch."""
         attempt = partial(save, steps=steps, hints=hints, now=now, tried=tried)
-        apart, saves = (as_one, Saves.ONE) if tried else (one_item, Saves.BATCH)
-        return await self._run(
-            "save_result", attempt, patience=None, apart=apart, saves=saves, holds=always
-        )
+        how = _trying(tried, alone=as_one, patience=None, holds=always)
+        return await self._run("save_result", attempt, **how)
 
     async def saved_before(self, step: Step) -> Saved | LostLease:
         """Return the outcome of a step whose COMMIT had no answer; LostLease if nothing was committed."""
