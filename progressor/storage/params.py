@@ -17,6 +17,7 @@ from progressor.storage.postgres.arrays import (
     bigints,
     blobs,
     booleans,
+    columns_of,
     jsons,
     microseconds,
     texts,
@@ -210,13 +211,9 @@ def message_columns(steps: Sequence[Step]) -> Columns:
         **task_key_columns([step.task for step, _, _ in sent]),
         "n": bigints([place for _, place, _ in sent]),
         "message_type": texts([_message_type(message) for message in messages]),
-        "namespace": texts([message.namespace for message in messages]),
-        "process_id": texts([message.process_id for message in messages]),
-        "name": texts([message.name for message in messages]),
-        "idempotency_key": texts([message.idempotency_key for message in messages]),
-        "request_hash": blobs([message.request_hash for message in messages]),
+        **columns_of(texts, messages, "namespace", "process_id", "name", "idempotency_key"),
+        **columns_of(blobs, messages, "request_hash", "args"),
         "process_metadata": jsons([json_text(message.metadata or {}) for message in messages]),
-        "args": blobs([message.args for message in messages]),
         "trace": texts([step.trace for step, _, _ in sent]),
     }
 
@@ -275,11 +272,9 @@ def life_columns(life: Life) -> Columns:
 def key_columns(keys: Sequence[TaskKey]) -> Columns:
     """Return the identities of tasks."""
     return {
-        "process_no": bigints([key.process_no for key in keys]),
-        "task_id": bigints([key.task_id for key in keys]),
-        "birth": bigints([key.birth for key in keys]),
-        "idempotency_key": texts([key.idempotency_key for key in keys]),
-        "request_hash": blobs([key.request_hash for key in keys]),
+        **columns_of(bigints, keys, "process_no", "task_id", "birth"),
+        **columns_of(texts, keys, "idempotency_key"),
+        **columns_of(blobs, keys, "request_hash"),
     }
 
 

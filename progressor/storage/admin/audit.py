@@ -16,7 +16,7 @@ from progressor.acts import OF_CALLERS, Act, AuditEntry, AuditPage, Deed, as_lin
 from progressor.errors import InvalidRequest
 from progressor.inputs import LAST_ID, check_count, check_moment
 from progressor.rights import like
-from progressor.storage.postgres.arrays import bigints, texts
+from progressor.storage.postgres.arrays import bigints, columns_of, texts
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.transactions import Transactions
 from progressor.storage.rows import record_of
@@ -164,7 +164,7 @@ def _columns(noted: Sequence[tuple[Act | None, Deed, str | None]], now: datetime
             name: texts([None if act is None else getattr(act, name) for act in acts])
             for name in ("verb", "actor", "way", "origin", "reason")
         },
-        **{name: texts([getattr(deed, name) for deed in deeds]) for name in Deed._fields},
+        **columns_of(texts, deeds, *Deed._fields),
         "idempotency_key": texts([key for _, _, key in noted]),
     }
 

@@ -16,7 +16,7 @@ from progressor.model import FEED_LETTERS
 from progressor.storage.admin.audit import Audited
 from progressor.storage.feed.places import FeedPlace
 from progressor.storage.feed.reading import FeedEntry, FeedReads, Slice
-from progressor.storage.postgres.arrays import bigints, texts, timestamps
+from progressor.storage.postgres.arrays import bigints, columns_of, texts, timestamps
 from progressor.storage.statements import Params, Results, Row, Transaction
 
 _ACTIONS = {"r": "retry", "s": "skip"}
@@ -277,16 +277,13 @@ def committing(
     """Return the statement that moves a checkpoint; it returns no row if the lease is lost."""
     entries = [each.entry for each in parks]
     columns = {
-        "parked_process_no": bigints([entry.process_no for entry in entries]),
-        "parked_namespace": texts([entry.namespace for entry in entries]),
-        "parked_process_id": texts([entry.process_id for entry in entries]),
+        **columns_of(bigints, entries, "process_no", "n", "task_id", prefix="parked_"),
+        **columns_of(texts, entries, "namespace", "process_id", prefix="parked_"),
+        **columns_of(timestamps, entries, "timestamp", prefix="parked_"),
+        **columns_of(bigints, parks, "attempts", prefix="parked_"),
+        **columns_of(texts, parks, "error", prefix="parked_"),
         "parked_kind": texts([entry.letter for entry in entries]),
-        "parked_n": bigints([entry.n for entry in entries]),
-        "parked_task_id": bigints([entry.task_id for entry in entries]),
-        "parked_timestamp": timestamps([entry.timestamp for entry in entries]),
         "parked_place": texts([each.position for each in parks]),
-        "parked_attempts": bigints([each.attempts for each in parks]),
-        "parked_error": texts([each.error for each in parks]),
     }
     before = {f"known_{name}": getattr(known, name) for name in ("position", "item", "n", "walk", "walk_n")}
     places = {**place._asdict(), **before}

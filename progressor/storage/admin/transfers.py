@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from progressor.acts import Act, Deed
 from progressor.archive.pages import ImportOutcome
@@ -33,6 +33,7 @@ from progressor.storage.postgres.arrays import (
     bigints,
     blobs,
     booleans,
+    columns_of,
     jsons,
     microseconds,
     texts,
@@ -190,20 +191,13 @@ def _deleted(whole: WholeProcess) -> list[int]:
     return sorted(known.difference(each.task_id for each in whole.tasks))
 
 
-def _columns(
-    kind: Callable[[Sequence[Any]], bytes | None], records: Sequence[ProcessRecord | R], *names: str
-) -> Params:
-    """Return the fields of these names as columns of one kind."""
-    return {name: kind([getattr(each, name) for each in records]) for name in names}
-
-
 def _process_columns(arrivals: Sequence[_Arrival]) -> Params:
     processes = [each.whole.process for each in arrivals]
     return {
-        **_columns(texts, processes, "namespace", "process_id", "status", "previous_status", "detail"),
-        **_columns(timestamps, processes, "created_at", "status_changed_at", "rests_until"),
-        **_columns(bigints, processes, "last_event_id", "first_event_id"),
-        **_columns(blobs, processes, "state"),
+        **columns_of(texts, processes, "namespace", "process_id", "status", "previous_status", "detail"),
+        **columns_of(timestamps, processes, "created_at", "status_changed_at", "rests_until"),
+        **columns_of(bigints, processes, "last_event_id", "first_event_id"),
+        **columns_of(blobs, processes, "state"),
         "birth": bigints([each.birth for each in arrivals]),
         "corrupted_by": bigints([each.new_number(each.whole.process.corrupted_by) for each in arrivals]),
         "metadata": jsons([json_text(p.metadata) for p in processes]),
@@ -245,10 +239,10 @@ def _task_columns(items: Sequence[tuple[_Arrival, TaskRecord]]) -> Params:
     tasks = [task for _, task in items]
     return {
         **_numbers(items),
-        **_columns(texts, tasks, "task_type", "name", "error", "trace"),
-        **_columns(blobs, tasks, "args", "context", "response", "request_hash"),
-        **_columns(timestamps, tasks, "scheduled_time", "finished_time", "expires_at"),
-        **_columns(bigints, tasks, "attempts_count", "zombie_count", "priority"),
+        **columns_of(texts, tasks, "task_type", "name", "error", "trace"),
+        **columns_of(blobs, tasks, "args", "context", "response", "request_hash"),
+        **columns_of(timestamps, tasks, "scheduled_time", "finished_time", "expires_at"),
+        **columns_of(bigints, tasks, "attempts_count", "zombie_count", "priority"),
         "status": texts([TaskStatus.WAITING if t.waits else t.status for t in tasks]),
         "idempotency_key": texts([_new_key(arrival, task) for arrival, task in items]),
         "running_time": timestamps([None if t.waits else t.running_time for t in tasks]),
@@ -273,8 +267,8 @@ def _schedule_columns(items: Sequence[tuple[_Arrival, TaskRecord]]) -> Params:
         "group_no": bigints([each.row["group_no"] for each in arrivals]),
         "is_broken": booleans([e.whole.process.status is ProcessStatus.ERROR for e in arrivals]),
         "rests_until": timestamps([each.whole.process.rests_until for each in arrivals]),
-        **_columns(texts, tasks, "task_type"),
-        **_columns(timestamps, tasks, "scheduled_time", "order_time"),
+        **columns_of(texts, tasks, "task_type"),
+        **columns_of(timestamps, tasks, "scheduled_time", "order_time"),
         "timer": texts([(t.name or "") if t.task_type.is_timer else "" for t in tasks]),
     }
 
@@ -294,10 +288,10 @@ def _message_columns(items: Sequence[tuple[_Arrival, MessageRecord]]) -> Params:
     messages = [message for _, message in items]
     return {
         **_numbers(items),
-        **_columns(bigints, messages, "n", "attempts"),
-        **_columns(timestamps, messages, "created_at", "due"),
-        **_columns(texts, messages, "task_type", "to_namespace", "to_process_id", "name"),
-        **_columns(texts, messages, "idempotency_key", "trace"),
-        **_columns(blobs, messages, "request_hash", "args"),
+        **columns_of(bigints, messages, "n", "attempts"),
+        **columns_of(timestamps, messages, "created_at", "due"),
+        **columns_of(texts, messages, "task_type", "to_namespace", "to_process_id", "name"),
+        **columns_of(texts, messages, "idempotency_key", "trace"),
+        **columns_of(blobs, messages, "request_hash", "args"),
         "metadata": jsons([json_text(m.metadata) for m in messages]),
     }

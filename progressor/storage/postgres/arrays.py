@@ -80,6 +80,13 @@ _BOOLEAN = _Kind(16, lambda value: b"\0\0\0\1\1" if value else b"\0\0\0\1\0")
 _TIMESTAMP = _Kind(1184, lambda value: _NUMBER(8, timestamp(value)))
 
 
+def columns_of(
+    column: Callable[[Sequence[Any]], bytes | None], items: Sequence[object], *names: str, prefix: str = ""
+) -> dict[str, bytes | None]:
+    """Return the fields of these names as columns of one type, in the same names behind a prefix."""
+    return {f"{prefix}{name}": column([getattr(each, name) for each in items]) for name in names}
+
+
 def texts(values: Sequence[str | None]) -> bytes | None:
     """Return a column of text[]."""
     return _column(_TEXT, values)

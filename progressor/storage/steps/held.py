@@ -16,7 +16,7 @@ from progressor.config import NO_RATES, Rates
 from progressor.model import Task
 from progressor.monitoring import MOST_COUNTED, KnownGroup
 from progressor.storage.params import rate_params, release_columns, task_key_columns
-from progressor.storage.postgres.arrays import bigints, microseconds, texts
+from progressor.storage.postgres.arrays import bigints, columns_of, microseconds, texts
 from progressor.storage.postgres.pool import SessionPool
 from progressor.storage.postgres.retry import always, damage
 from progressor.storage.postgres.sqlstates import BatchRefused, Unreadable
@@ -147,9 +147,7 @@ class HeldTasks(Transactions):
         """Put the tasks of steps whose saves are lost back to the schedule; they can be claimed at once."""
         nothing = bigints([None] * len(tasks))
         columns = {
-            "process_no": bigints([task.process_no for task in tasks]),
-            "task_id": bigints([task.task_id for task in tasks]),
-            "lease": bigints([task.lease for task in tasks]),
+            **columns_of(bigints, tasks, "process_no", "task_id", "lease"),
             "delay": nothing,
             "detail": texts([reason] * len(tasks)),
         }
