@@ -52,26 +52,13 @@ class SubscriptionOptions(NamedTuple):
     lease_age: timedelta
 
 
-class FeedBatch(Sequence[FeedEvent]):
-    """FeedEvents of one slice, in order. `await batch.commit()` once they are done, and all before them."""
+class EventsOfSlice(Sequence[FeedEvent]):
+    """FeedEvents of one slice, in order."""
 
-    def __init__(self, node: Node, taken: Taken, events: Sequence[FeedEvent]) -> None:
-        self._node = node
-        self._taken = taken
+    def __init__(self, events: Sequence[FeedEvent], position: str) -> None:
         self._events = events
-
-    async def commit(self) -> None:
-        """Move the checkpoint of the subscription behind this batch.
-
-        SubscriptionLost if another reader has the slice by now: it reads these events again.
-        StorageUnavailable if PostgreSQL cannot be reached: then it may have moved, or not.
-        """
-        await self._taken.checkpoint().commit(self._node)
-
-    @property
-    def position(self) -> str:
+        self.position = position
         """The position behind this batch."""
-        return position_of(self._taken.place)
 
     @overload
     def __getitem__(self, index: int) -> FeedEvent: ...
@@ -87,6 +74,23 @@ class FeedBatch(Sequence[FeedEvent]):
 
     def __len__(self) -> int:
         return len(self._events)
+
+
+class FeedBatch(EventsOfSlice):
+    """FeedEvents of one slice, in order. `await batch.commit()` once they are done, and all before them."""
+
+    def __init__(self, node: Node, taken: Taken, events: Sequence[FeedEvent]) -> None:
+        super().__init__(events, position_of(taken.place))
+        self._node = node
+        self._taken = taken
+
+    async def commit(self) -> None:
+        """Move the checkpoint of the subscription behind this batch.
+
+        SubscriptionLost if another reader has the slice by now: it reads these events again.
+        StorageUnavailable if PostgreSQL cannot be reached: then it may have moved, or not.
+        """
+        await self._taken.checkpoint().commit(self._node)
 
 
 class Subscription:

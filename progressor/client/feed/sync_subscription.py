@@ -7,13 +7,12 @@ to be yielded: nothing is passed over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import Any, Protocol, Self, TypeVar
 
-from progressor.client.feed.subscription import FeedBatch, Subscription
-from progressor.client.results import FeedEvent
+from progressor.client.feed.subscription import EventsOfSlice, FeedBatch, Subscription
 from progressor.errors import StorageUnavailable
 
 T = TypeVar("T")
@@ -26,36 +25,17 @@ class Run(Protocol):
         """Return its result, or raise its error."""
 
 
-class SyncFeedBatch(Sequence[FeedEvent]):
+class SyncFeedBatch(EventsOfSlice):
     """FeedEvents of one slice, in order. `batch.commit()` once they are done, and all before them."""
 
     def __init__(self, run: Run, batch: FeedBatch) -> None:
+        super().__init__(batch, batch.position)
         self._run = run
         self._batch = batch
 
     def commit(self) -> None:
         """Move the checkpoint of the subscription behind this batch, as FeedBatch does."""
         self._run(lambda _: self._batch.commit())
-
-    @property
-    def position(self) -> str:
-        """The position behind this batch."""
-        return self._batch.position
-
-    @overload
-    def __getitem__(self, index: int) -> FeedEvent: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[FeedEvent]: ...
-
-    def __getitem__(self, index: int | slice) -> FeedEvent | Sequence[FeedEvent]:
-        return self._batch[index]
-
-    def __iter__(self) -> Iterator[FeedEvent]:
-        return iter(self._batch)
-
-    def __len__(self) -> int:
-        return len(self._batch)
 
 
 class SyncSubscription:
