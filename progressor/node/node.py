@@ -32,6 +32,7 @@ from progressor.storage import (
     SessionPool,
     Signals,
     Step,
+    StepTransactions,
     Storage,
     WatchReads,
     batch_steps,
@@ -152,6 +153,17 @@ class Node:
             schema=self.options.database_schema,
             session_state=self.options.session_state,
             outage=self.storage.outage,
+            clock=self.clock,
+        )
+
+    def step_transactions(self, limit: int) -> StepTransactions:
+        """Return the transactions of handlers that run SQL of their own: so many connections at most."""
+        return StepTransactions(
+            self.dsn,
+            self.storage,
+            limit=limit,
+            schema=self.options.database_schema,
+            session_state=self.options.session_state,
             clock=self.clock,
         )
 

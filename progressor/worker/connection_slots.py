@@ -22,7 +22,7 @@ from progressor.config import EngineOptions
 from progressor.handlers.function import Function
 from progressor.model import WantedConnection
 from progressor.node.node import Node
-from progressor.storage import StepTransaction, StepTransactions
+from progressor.storage import StepTransaction
 from progressor.worker.result_budget import NoRoom
 
 if TYPE_CHECKING:
@@ -110,14 +110,7 @@ class ConnectionSlots:
     def __init__(
         self, node: Node, options: EngineOptions, *, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self.transactions = StepTransactions(
-            node.dsn,
-            node.storage,
-            limit=options.connection_slots,
-            schema=options.database_schema,
-            session_state=options.session_state,
-            clock=node.clock,
-        )
+        self.transactions = node.step_transactions(options.connection_slots)
         self.size = options.connection_slots
         self.free = self.size
         self._most_slow = (self.size + 1) // 2

@@ -14,7 +14,8 @@ from progressor.worker.connection_slots import ConnectionSlots, FunctionLine, He
 class NowhereNode:
     """A node of no database, for slots whose connections nobody opens."""
 
-    dsn, storage, clock = "", None, None
+    def step_transactions(self, limit: int) -> None:
+        """Return none."""
 
 
 class SlotSteps:

@@ -18,7 +18,7 @@ from progressor.errors import StorageUnavailable
 from progressor.errors.of_handlers import StepNotSaved, TransactionFailed
 from progressor.loggers import Logger
 from progressor.node.node import Node
-from progressor.storage import Doubtful, StepTransaction, StepTransactions
+from progressor.storage import Doubtful, StepTransaction
 
 log = Logger("progressor.projection")
 
@@ -33,15 +33,7 @@ class ProjectionReceiver(Receiver):
         self._projection = projection
         self._wanted = projection.wanted
         self._seconds = projection.timeout.total_seconds()
-        options = node.options
-        self._transactions = StepTransactions(
-            node.dsn,
-            node.storage,
-            limit=1,
-            schema=options.database_schema,
-            session_state=options.session_state,
-            clock=node.clock,
-        )
+        self._transactions = node.step_transactions(1)
 
     async def deliver(self, events: Sequence[FeedEvent], to: Checkpoint) -> None:
         clearing = self._projection.clearing if to.of.stored.walk == 0 else None
