@@ -41,14 +41,14 @@ class Courier:
         self._wakes = wakes
         self._background = Background()
         self._outage = Outage(log, _LINES)
-        self._rung = self._delivers = self._stopped = False
+        self._rung = self._stopped = False
         self._rests = asyncio.Event()
         self._rests.set()
 
     @property
     def is_idle(self) -> bool:
         """Return whether no message is on its way by this courier."""
-        return not self._delivers
+        return self._rests.is_set()
 
     async def idle(self) -> None:
         """Wait until no message is on its way by this courier."""
@@ -57,8 +57,7 @@ class Courier:
     def ring(self) -> None:
         """Deliver what is due, soon; what is sent meanwhile is delivered too."""
         self._rung = True
-        if not (self._delivers or self._stopped):
-            self._delivers = True
+        if self.is_idle and not self._stopped:
             self._rests.clear()
             self._background.begin("courier", self._deliver())
 
@@ -75,7 +74,7 @@ class Courier:
         else:
             self._outage.worked()
         finally:
-            self._rung = self._delivers = False
+            self._rung = False
             self._rests.set()
 
     def _note(self, delivery: Delivery) -> None:

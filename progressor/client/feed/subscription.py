@@ -334,10 +334,14 @@ class Subscription:
     async def _hold(self) -> None:
         """Be seen, and take or give slices as the share is."""
         async with self._holding:
-            if self._doubtful:
-                await self._node.storage.free_slices(self.name, self._reader_id, sorted(self._doubtful))
-                self._doubtful.clear()
+            await self._free_doubtful()
             await self._take()
+            await self._free_doubtful()
+
+    async def _free_doubtful(self) -> None:
+        if self._doubtful:
+            await self._node.storage.free_slices(self.name, self._reader_id, sorted(self._doubtful))
+            self._doubtful.clear()
 
     async def _take(self) -> None:
         known = {open_.key: open_.stored for open_ in self.open_slices}
@@ -367,9 +371,6 @@ class Subscription:
         settled = [each for each in self.open_slices if each.is_settled]
         for open_ in settled[: max(0, len(self._slices) - share)]:
             self._drop(open_)
-        if self._doubtful:
-            await self._node.storage.free_slices(self.name, self._reader_id, sorted(self._doubtful))
-            self._doubtful.clear()
 
     def _drop(self, open_: OpenSlice) -> None:
         """Read no more of a slice; it is given back, if the reader still has it."""
