@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from progressor.acts import OF_CALLERS, Act, AuditEntry, AuditPage, Deed, as_line
 from progressor.errors import InvalidRequest
@@ -37,7 +37,7 @@ _NEWEST = _LastEntry(datetime.fromisoformat("9999-12-30T00:00:00+00:00"), 0)
 class Audited(Transactions):
     """The operations that note acts, and read them."""
 
-    async def _acted(
+    def _acted(
         self,
         name: str,
         statements: Transaction,
@@ -45,16 +45,12 @@ class Audited(Transactions):
         deed: Callable[[Results], Deed | None],
         *,
         now: datetime | None = None,
-    ) -> Results:
+    ) -> Coroutine[Any, Any, Results]:
         """Run these as one transaction, with the entry of the act; None of `deed`: it was not done.
 
         Without an act, which is for callers that are no operators, nothing is noted.
         """
-
-        async def attempt(session: Session, _again: bool) -> Results:
-            return await acted(session, statements, act, deed, now=now)
-
-        return await self._run(name, attempt)
+        return self._run(name, lambda session, _again: acted(session, statements, act, deed, now=now))
 
     async def _done(
         self, name: str, params: Params, act: Act | None, deed: Deed, *, now: datetime | None = None

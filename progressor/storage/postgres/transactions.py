@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, Unpack
@@ -52,17 +52,17 @@ class Transactions:
         self._patience = patience.total_seconds()
         self.outage = outage_of(connections.dsn) if outage is None else outage
 
-    async def _run(self, verb: str, attempt: Attempt[T], **how: Unpack[Trying]) -> T:
+    def _run(self, verb: str, attempt: Attempt[T], **how: Unpack[Trying]) -> Coroutine[Any, Any, T]:
         """Attempt an operation until it is done, with the patience of all unless it has one of its own."""
         how.setdefault("patience", self._patience)
         tries = Retry(verb, self._connections, self.outage, **how)
-        return await tries.run(self._connections.acquire, attempt)
+        return tries.run(self._connections.acquire, attempt)
 
-    async def _transact(
+    def _transact(
         self, verb: str, statements: Transaction, *, hints: Hints | None = None, **how: Unpack[Trying]
-    ) -> Results:
+    ) -> Coroutine[Any, Any, Results]:
         """Run one transaction, with the same statements and hints at each try; return the rows."""
-        return await self._run(verb, lambda session, _again: session.transact(statements, hints), **how)
+        return self._run(verb, lambda session, _again: session.transact(statements, hints), **how)
 
     @asynccontextmanager
     async def _flight(self, made: Callable[[Session], F], *, is_batch: bool = False) -> AsyncIterator[F]:

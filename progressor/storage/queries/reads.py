@@ -5,7 +5,7 @@ Rule: every read is a range of an index.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -87,15 +87,12 @@ class Reads:
         """Close idle connections; those in use are closed when their reads end."""
         await self._connections.close()
 
-    async def _read(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        async def attempt(connection: AsyncConnection, _again: bool) -> T:
-            return await read(connection)
-
+    def _read(self, read: Callable[[AsyncConnection], Awaitable[T]]) -> Coroutine[Any, Any, T]:
         tries = Retry("read", self._connections, self._outage, patience=self._patience)
-        return await tries.run(self._connections.reading, attempt)
+        return tries.run(self._connections.reading, lambda connection, _again: read(connection))
 
-    async def _rows(self, statement: Select[Any], **values: Any) -> list[Row]:
-        return await self._read(partial(_found, statement, **values))
+    def _rows(self, statement: Select[Any], **values: Any) -> Coroutine[Any, Any, list[Row]]:
+        return self._read(partial(_found, statement, **values))
 
     async def process(self, namespace: str, process_id: str) -> Snapshot | None:
         """Return one process, without its history; None if there is none."""
