@@ -16,6 +16,7 @@ from progressor.bench.cases import BenchCase
 from progressor.bench.samples import Results
 from progressor.bulks import BrokenGroup, Bulk, BulkPreview, BulkStatus
 from progressor.cli import bulk, oversee, status, token, views
+from progressor.cli.tables import Listing
 from progressor.model import Event
 from progressor.monitoring import KnownWorker, Mailbox, NamespaceStatus, Waiting, WaitingRequests
 from progressor.rights import Rights, Token
@@ -180,3 +181,13 @@ def test_a_quiet_namespace_has_no_mailboxes_to_look_at() -> None:
     text = rendered(status._view([namespace(waiting=quiet, through_in=None)]), 80)
     assert "PROCESS" not in text
     assert "unknown" in text
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_stored_texts_steer_no_terminal(width: int) -> None:
+    """Cells that are plain texts show control characters: an error of a handler may hold any."""
+    listing = Listing("NAME", "ERROR")
+    listing.add("ledger", "no\x1b[2J money\nat all")
+    text = rendered(listing, width)
+    assert "no\\x1b[2J money\\nat all" in text, text
+    assert "\x1b[2J" not in text
