@@ -18,7 +18,7 @@ from progressor.supervision import Background
 _MOST = 10_000
 # Seconds between two looks at a process: short after a change, then longer.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-# Looks may take this part of the time.
+# Looks may take this part of the time, unless they wait for PostgreSQL: after an outage nobody waits longer.
 _SHARE = 0.3
 
 
@@ -115,12 +115,12 @@ class Watcher:
             due = self._due(began)
             if due:
                 await self._look(due)
-            took = loop.time() - began
+            pause = min((loop.time() - began) / _SHARE, _LONGEST_PAUSE)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_due()):
                     await self._something.wait()
             # What has come meanwhile is looked for together.
-            await asyncio.sleep(max(0.0, began + took / _SHARE - loop.time()))
+            await asyncio.sleep(max(0.0, began + pause - loop.time()))
 
     def _due(self, now: float) -> list[Watch]:
         rang, self._feed_rang = self._feed_rang, False
