@@ -38,6 +38,7 @@ from progressor.storage import (
     batch_steps,
     place_of,
     refuse_lent_sessions,
+    refuse_other_server,
     schema_check,
     virtual_sessions,
     with_defaults,
@@ -217,13 +218,15 @@ class Node:
         """Check what this relies on.
 
         SchemaMismatch if the schema does not fit this release, InvalidRequest if signals are on and a
-        pooler lends out sessions.
+        pooler lends out sessions, StorageUnavailable if the URL past a pooler leads to another database.
         """
         schema, met = self.options.database_schema, self._connections.servers
         look = partial(schema_check.check, self.dsn, schema=schema, met=met)
         await in_thread("look at the schema", look)
         if self.signals is not None:
             await refuse_lent_sessions(self.dsn, self.direct_dsn)
+        if self.direct_dsn is not None:
+            await refuse_other_server(self.dsn, self.direct_dsn)
 
     def _refuse_other_loops(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not None and self._loop is not loop:

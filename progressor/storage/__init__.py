@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         place_of as place_of,
         said_by as said_by,
     )
+    from progressor.storage.postgres.sequences import refuse_other_server as refuse_other_server
     from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
     from progressor.storage.postgres.sqlstates import BatchRefused as BatchRefused, Unreadable as Unreadable
     from progressor.storage.postgres.transactions import Doubtful as Doubtful
@@ -153,6 +154,7 @@ else:
             "postgres.pipeline": "Hints",
             "postgres.pool": "SessionPool",
             "postgres.server_identity": "longest_outage place_of said_by",
+            "postgres.sequences": "refuse_other_server",
             "postgres.session_setup": "refuse_lent_sessions",
             "postgres.sqlstates": "BatchRefused Unreadable",
             "postgres.transactions": "Doubtful",

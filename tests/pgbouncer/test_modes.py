@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from progressor import Client, Engine, InvalidRequest, SyncClient
+from progressor import Client, Engine, InvalidRequest, StorageUnavailable, SyncClient
 from progressor.cli import doctor
 from progressor.deployment.settings import Settings
 from progressor.loggers import message_of
@@ -141,3 +142,15 @@ def test_the_doctor_warns_of_a_pooler(dsn: str, pooled: str, caplog: pytest.LogC
     (line,) = caplog.records
     assert (line.levelname, message_of(line)) == ("WARNING", "signals cannot work")
     assert "PROGRESSOR_LISTEN_DATABASE_URL" in vars(line)["reason"]
+
+
+async def test_a_way_past_the_pooler_to_another_database(pooled: str, server: str) -> None:
+    """Heartbeats would go there, and this worker look dead here: it does not start."""
+    elsewhere = make_conninfo(server, dbname="postgres")
+    for entered in (
+        Client(pooled, listen_database_url=elsewhere),
+        Engine(pooled, [Scripted().namespace], listen_database_url=elsewhere),
+    ):
+        with pytest.raises(StorageUnavailable, match="leads to another database"):
+            async with entered:
+                pass

@@ -3,7 +3,7 @@
 Logical replication leaves them so: it copies rows alone. A start looks at them, and a running program looks
 again at each server that it meets: its address may lead to such a copy before somebody lifts them.
 
-Rule: it works on a connection that is given, and opens none.
+Rule: what looks at numbers works on a connection that is given, and opens none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 import psycopg
 
-from progressor.storage.postgres.session_setup import BEGIN, BOUNDED_TRANSACTION, SETTINGS
+from progressor.errors import StorageUnavailable
+from progressor.storage.postgres import sqlstates
+from progressor.storage.postgres.session_setup import BEGIN, BOUNDED_TRANSACTION, SETTINGS, connected
 from progressor.storage.statements import STATEMENTS, in_schema
 
 Rows = Sequence[tuple[Any, ...]]
@@ -69,6 +71,26 @@ class ServersMet:
                 raise psycopg.OperationalError(fault)
         await connection.execute(STATEMENTS["commit"].encode(), prepare=False)
         self._held = place
+
+
+async def refuse_other_server(dsn: str, direct_dsn: str) -> None:
+    """Raise StorageUnavailable if these two lead to different databases: one is on its way to the other.
+
+    Heartbeats that go to another database than the claims would make a worker that lives look dead.
+    """
+    try:
+        async with (
+            connected(dsn, "progressor", keeps_state=False) as through,
+            connected(direct_dsn, "progressor", keeps_state=True) as direct,
+        ):
+            places = await _rows(through, PLACE), await _rows(direct, PLACE)
+    except psycopg.Error as error:
+        raise sqlstates.translated(error, role=None, needs=sqlstates.TO_RUN) from None
+    if places[0] != places[1]:
+        raise StorageUnavailable(
+            "PROGRESSOR_LISTEN_DATABASE_URL (in Python listen_database_url) leads to another database than "
+            "the URL beside it: let both lead to the same one"
+        )
 
 
 async def _rows(connection: psycopg.AsyncConnection[Any], statement: str) -> Rows:
