@@ -2,7 +2,7 @@
 -- indexes, types, views and storage parameters. Reads the catalogue alone, which is small. Leaves out the
 -- text of views and NOT NULL constraints, which differ by version of PostgreSQL.
 WITH ours AS MATERIALIZED (
-    SELECT c.oid, c.relname, c.relkind, c.reloptions
+    SELECT c.oid, c.relname, c.relkind, c.relpersistence, c.reloptions
     FROM pg_class AS c
     WHERE
         c.relnamespace = to_regnamespace(quote_ident(%(schema)s::text)) AND c.relkind IN ('r', 'v')
@@ -16,7 +16,9 @@ SELECT
         SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
         FROM pg_attribute AS a
         WHERE a.attrelid = ours.oid AND a.attnum > 0
-    ) ELSE '' END AS definition
+    )
+    WHEN relpersistence = 'u' THEN 'unlogged'
+    ELSE 'logged' END AS definition
 FROM ours
 UNION ALL
 SELECT
