@@ -67,8 +67,8 @@ def reencode(
             )
             try:
                 storage = await node.connected()
-                known = {each.name for each in await storage.known_namespaces()}
-                others = sorted(known - {SCHEDULES, *(each.name for each in namespaces)})
+                known = await storage.namespace_names()
+                others = sorted(set(known) - {SCHEDULES, *(each.name for each in namespaces)})
                 return await (made.count() if dry_run else made.run()), others
             finally:
                 await node.stop()

@@ -215,6 +215,11 @@ class Reader:
         """Return what holds a task that has no answer yet; None if its namespace is not known."""
         return await self._node.storage.task_hold(task)
 
+    async def namespace_names(self) -> list[str]:
+        """Return every namespace that any worker ever served, by name."""
+        storage = await self._node.connected()
+        return await storage.namespace_names()
+
     async def samples(self, namespaces: Sequence[str], *, within: timedelta) -> list[LoadSample]:
         """Return the load of these namespaces together, a sample for each minute of this time up to now."""
         storage = await self._node.connected()

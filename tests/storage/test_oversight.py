@@ -113,13 +113,14 @@ async def test_a_namespace_that_is_published_again_is_that_of_the_newest_worker(
 
 
 async def test_known_namespaces(storage: Storage, tables: Tables) -> None:
-    """Each with its live workers, and their slots as they said last; by name."""
+    """Each with its live workers, and their slots as they said last; by name. What is retired is none."""
     now = datetime.now(UTC)
     tables.execute("DELETE FROM namespaces")
     register(tables, "b.second")
     await storage.register_namespace("a.first", options={"concurrency": 10}, schemas={})
+    served = {"a.first": SECOND, "retired": SECOND}
     for worker_id, seen_at in ((1, now), (2, now), (3, now - timedelta(hours=1))):
-        tables.set_worker(worker_id, seen_at=seen_at, step_timeouts={"a.first": SECOND}, lease_age=AGE)
+        tables.set_worker(worker_id, seen_at=seen_at, step_timeouts=served, lease_age=AGE)
     tables.execute("UPDATE workers SET free_slots = '{\"a.first\": 4}', steps = '{\"a.first\": 30}'")
     first, second = await storage.known_namespaces()
     assert first == KnownNamespace("a.first", False, 2, 20, 8, 60, first.updated_at)

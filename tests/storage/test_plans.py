@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import md5
 from typing import Any, LiteralString
 
 import psycopg
@@ -1593,6 +1594,21 @@ async def test_cost_of_a_commit(
 
 async def measured(dsn: str, name: str, params: Params, values: dict[str, str]) -> tuple[list[float], int]:
     """How many rows each scan of a prepared statement reads, and how many pages it touches."""
+    plan = await performed(dsn, name, params, values)
+    read = [
+        scan["Actual Loops"] * (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0))
+        for scan in scans(plan)
+    ]
+    return read, pages_of(plan)
+
+
+def pages_of(plan: Plan) -> int:
+    pages: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return pages
+
+
+async def performed(dsn: str, name: str, params: Params, values: dict[str, str]) -> Plan:
+    """The plan of a prepared statement as it ran."""
     connections = SessionPool(dsn, limit=1)
     async with connections.acquire() as session:
         await session._prepare({name: params})
@@ -1602,12 +1618,57 @@ async def measured(dsn: str, name: str, params: Params, values: dict[str, str]) 
         session._pgconn.send_query_params(sql.encode(), [])
         (row,) = (await session._synced(["lock", "EXPLAIN"]))["EXPLAIN"]
     await connections.close()
-    plan = row["QUERY PLAN"][0]["Plan"]
-    read = [
-        scan["Actual Loops"] * (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0))
-        for scan in scans(plan)
-    ]
-    return read, plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    plan: Plan = row["QUERY PLAN"][0]["Plan"]
+    return plan
+
+
+def rows_of(plan: Plan) -> float:
+    """How many rows all nodes of a plan looked at."""
+    looked_at = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Join Filter")
+    own: float = plan["Actual Loops"] * sum(plan.get(each, 0) for each in looked_at)
+    return own + sum(rows_of(child) for child in plan.get("Plans", ()))
+
+
+def serve_many(tables: Tables, count: int) -> None:
+    """So many namespaces, all of them served by each of four workers."""
+    tables.execute("TRUNCATE namespaces, workers")
+    tables.execute(
+        "INSERT INTO namespaces (name, options, schemas, updated_at) "
+        "SELECT 'tenant.' || md5(n::text), '{}', '{}', now() FROM generate_series(1, %s) AS n",
+        count,
+    )
+    tables.execute(
+        """
+        INSERT INTO workers
+            (worker_id, host, namespaces, step_timeouts, lease_age, free_slots, steps, functions, seen_at)
+        SELECT
+            n, 'host', all_of.names, array_fill(interval '1 s', ARRAY[cardinality(all_of.names)]), '1 hour',
+            all_of.slots, all_of.slots, '{}', now()
+        FROM
+            generate_series(1, 4) AS n,
+            (SELECT array_agg(name) AS names, jsonb_object_agg(name, 10) AS slots FROM namespaces) AS all_of
+        """
+    )
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["new", "analyzed"])
+async def test_cost_of_many_namespaces(dsn: str, tables: Tables, analyzed: bool) -> None:
+    """What all namespaces cost grows with their number, not with its square; one costs no walk over all."""
+    costs = []
+    for count in (500, 2000):
+        serve_many(tables, count)
+        if analyzed:
+            tables.execute("ANALYZE")
+        plan = await performed(dsn, "known_namespaces", {"name": None}, {})
+        costs.append((rows_of(plan), pages_of(plan)))
+        one = await performed(
+            dsn, "known_namespaces", {"name": None}, {"name": f"'tenant.{md5(b'7').hexdigest()}'"}
+        )
+        assert one["Actual Rows"] == 1
+        assert rows_of(one) <= count + 50
+    (rows, pages), (rows_of_more, pages_of_more) = costs
+    assert rows_of_more <= 5 * rows
+    assert pages_of_more <= 5 * pages
 
 
 BY_NAME = (

@@ -15,11 +15,10 @@ from starlette.responses import Response
 
 from progressor.errors import InvalidRequest
 from progressor.http.server.auth.scopes import require
-from progressor.http.server.auth.visible import namespaces_for
 from progressor.monitoring import LoadSample
 from progressor.rights import Scope
 from progressor.web.page import MISTYPED, PageRequest, Pages
-from progressor.web.pages.namespaces.namespace import offered_namespaces
+from progressor.web.pages.namespaces.namespace import names_for, offered_namespaces
 
 pages = Pages()
 
@@ -71,12 +70,11 @@ async def load(request: PageRequest) -> Response:
 
 
 async def _names(request: PageRequest, namespace: str) -> list[str]:
-    client = request.server.client
     if not namespace:
-        return [each.name for each in namespaces_for(request.caller, await client.namespaces())]
+        return await names_for(request, Scope.PROCESSES_READ)
     require(request.caller, Scope.PROCESSES_READ, namespace)
     # It raises NamespaceNotFound.
-    return [(await client.published(namespace)).name]
+    return [(await request.server.client.published(namespace)).name]
 
 
 def fitting(namespaces: int) -> tuple[LoadSpan, ...]:

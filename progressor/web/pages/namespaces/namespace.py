@@ -20,8 +20,14 @@ _MOST_OFFERED = 500
 
 async def offered_namespaces(request: PageRequest, scope: Scope) -> list[str]:
     """Return names to offer where a namespace is typed: those in which the caller has this scope."""
-    found = await request.server.client.namespaces()
-    return [each.name for each in found if request.may(scope, each.name)][:_MOST_OFFERED]
+    return (await names_for(request, scope))[:_MOST_OFFERED]
+
+
+async def names_for(request: PageRequest, scope: Scope) -> list[str]:
+    """Return the namespaces in which the caller has this scope."""
+    return [
+        each for each in await request.server.client.reader.namespace_names() if request.may(scope, each)
+    ]
 
 
 @pages.get("/namespaces", scope=Scope.PROCESSES_READ)
