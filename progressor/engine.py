@@ -53,6 +53,8 @@ log = Logger("progressor.engine")
 # tell it that there is work.
 _LAST_NET = 10
 _WITHOUT_HINTS = 1 / 3
+# Pools that start in one turn of the loop.
+_AT_ONCE = 100
 
 
 def _step_in(workers: Sequence[Worker], running: asyncio.Task[Any]) -> Task | None:
@@ -112,10 +114,11 @@ class Engine:
         # The connections and the lifespan.
         self._foundation = AsyncExitStack()
 
-    def _build(self, node: Node, pools: Pools, namespaces: Sequence[Namespace]) -> _EngineParts:
+    async def _build(self, node: Node, pools: Pools, namespaces: Sequence[Namespace]) -> _EngineParts:
         options = self.options
         lending, budget = Lending(node.place, pools, pools.run_next), ResultBudget()
         workers: list[Worker] = []
+        wires = {each.name: each.wire for each in namespaces}
         connection_slots = ConnectionSlots(node, options)
         for namespace in self._with_schedules(node, namespaces):
             worker = self._worker_type(
@@ -128,7 +131,7 @@ class Engine:
                 budget=budget,
                 connections=StepConnections(connection_slots),
                 foreign=self._foreign(node, namespace),
-                wires={each.name: each.wire for each in namespaces},
+                wires=wires,
                 sent=node.courier.ring,
                 fed=node.fed,
                 groups=node.storage.enter_group,
@@ -136,6 +139,8 @@ class Engine:
             )
             workers.append(worker)
             pools.add(self._pool(node, worker, namespace, budget))
+            # There may be thousands, and the connections live by this loop.
+            await asyncio.sleep(0)
         witness = Witness(node.node_id, lease_age=options.lease_age)
         return _EngineParts(
             node,
@@ -257,14 +262,14 @@ class Engine:
             stack.push_async_callback(node.stop)
             await node.connected()
             namespaces = await stack.enter_async_context(served(self.app))
-            self._entered = self._build(node, pools, namespaces)
+            self._entered = await self._build(node, pools, namespaces)
             for namespace in self.namespaces:
                 await self._state(namespace)
             facts = self._facts | await node.facts()
             await self._parts.heartbeat.start()
             self._foundation = stack.pop_all()
         try:
-            self._serve()
+            await self._serve()
             await declare_all(self.client, self.app.namespaces)
         except BaseException:
             await self.stop()
@@ -272,10 +277,12 @@ class Engine:
         log.info("engine started", extra=facts)
         return self
 
-    def _serve(self) -> None:
+    async def _serve(self) -> None:
         contain_tasks_of(asyncio.get_running_loop())
-        for pool in self.pools.values():
+        for number, pool in enumerate(self.pools.values(), start=1):
             pool.start()
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
         self._parts.connection_slots.show()
         self._parts.loop_lag.start()
         for service in self._parts.services:
