@@ -17,6 +17,9 @@ from progressor.cli.tables import Listing, print_found
 from progressor.deployment.settings import Settings
 from progressor.monitoring import KnownWorker
 
+# Namespaces that a row of a worker names.
+_SHOWN = 10
+
 
 @with_settings(ACTING)
 def pause(
@@ -69,6 +72,11 @@ def workers(*, json: AsJson = False, settings: Settings) -> None:
     print_found(found, _workers_view, "no worker: `progressor worker APP` is one", machine=json)
 
 
+def _some(served: Sequence[str]) -> str:
+    more = [f"+ {len(served) - _SHOWN:,} more"] if len(served) > _SHOWN else []
+    return ", ".join([*served[:_SHOWN], *more])
+
+
 def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:
     listing = Listing("WORKER", "STATUS", "HOST", "STARTED", "SEEN", "SERVES (FREE SLOTS)")
     for each in found:
@@ -79,6 +87,6 @@ def _workers_view(found: Sequence[KnownWorker]) -> RenderableType:
             each.host,
             clock(each.started_at),
             f"{each.silent_for / timedelta(seconds=1):.0f} s ago",
-            ", ".join(served) or "nothing: a zombie collector",
+            _some(served) or "nothing: a zombie collector",
         )
     return listing

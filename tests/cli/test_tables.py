@@ -80,6 +80,17 @@ TABLES: dict[str, tuple[Callable[[], RenderableType], list[str]]] = {
         ),
         ["0123456789abcdef", "a-host.of.a.long.domain.example", f"{NAMESPACE} (297)", "b (3)"],
     ),
+    "workers of many namespaces": (
+        lambda: oversee._workers_view(
+            [
+                KnownWorker(
+                    "0123456789abcdef", "host", tuple(f"n{number:04}" for number in range(2000)),
+                    {}, NOW, NOW, timedelta(), HOUR,
+                )
+            ]
+        ),
+        ["n0000 (0), n0001 (0)", "n0009 (0), + 1,990 more"],
+    ),
     "bulks": (lambda: bulk._list_view([made_bulk()]), ["17", NAMESPACE, "9,998", "9,000"]),
     "bulk": (lambda: bulk._view(made_bulk()), ["17", NAMESPACE, "9,998", "10,000", "123,456 or more"]),
     "preview": (
