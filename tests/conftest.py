@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
@@ -22,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from progressor.errors import StorageUnavailable
-from progressor.storage import migrations
+from progressor.storage import migrations, with_database
 from progressor.storage.operations import Storage
 from progressor.storage.postgres.pipeline import Session
 from progressor.storage.postgres.pool import SessionPool
@@ -125,7 +124,7 @@ class Databases:
         return name
 
     def dsn(self, name: str) -> str:
-        return urlsplit(self._server)._replace(path=f"/{name}").geturl()
+        return with_database(self._server, name)
 
     def drop(self, name: str, *, lot: int = 16) -> None:
         self._finished.append(name)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import secrets
 from typing import Self
-from urllib.parse import urlsplit
 
+from progressor.errors import InvalidRequest
 from progressor.storage import migrations, parsed, with_database
 
 _PREFIX = "progressor_test_"
@@ -28,6 +28,7 @@ class TestDatabases:
         self._server = server
         self._admin = migrations.connect(server).execution_options(isolation_level="AUTOCOMMIT")
         self._template: str | None = None
+        self._made: set[str] = set()
         self._finished: list[str] = []
 
     def __enter__(self) -> Self:
@@ -43,13 +44,16 @@ class TestDatabases:
         """Return the DSN of a fresh database with all tables."""
         if self._template is None:
             template = self._create("template1")
-            migrations.upgrade(self._dsn(template))
+            migrations.upgrade(with_database(self._server, template))
             self._template = template
-        return self._dsn(self._create(self._template))
+        return with_database(self._server, self._create(self._template))
 
     def drop(self, dsn: str) -> None:
         """Drop a database that was made here, now or with some others; its connections are ended."""
-        self._finished.append(parsed(dsn)["dbname"])
+        name = parsed(dsn).get("dbname")
+        if name not in self._made:
+            raise InvalidRequest(f"database {name} was not made for these tests", field="dsn")
+        self._finished.append(name)
         if len(self._finished) >= _LOT:
             self._drop_finished()
 
@@ -57,6 +61,7 @@ class TestDatabases:
         name = _PREFIX + secrets.token_hex(8)
         # Files are copied as they are: where nobody waits for a disk, that is the faster way.
         self._admin.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        self._made.add(name)
         # Nobody misses what a crash of the server loses.
         self._admin.exec_driver_sql(f"ALTER DATABASE {name} SET synchronous_commit = off")
         return name
@@ -64,8 +69,3 @@ class TestDatabases:
     def _drop_finished(self) -> None:
         while self._finished:
             self._admin.exec_driver_sql(f"DROP DATABASE IF EXISTS {self._finished.pop()} WITH (FORCE)")
-
-    def _dsn(self, name: str) -> str:
-        if "://" in self._server:
-            return urlsplit(self._server)._replace(path=f"/{name}").geturl()
-        return with_database(self._server, name)

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import LiteralString
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from progressor import (
     Client,
@@ -57,9 +57,7 @@ class Role:
     def __init__(self, dsn: str) -> None:
         self.name = f"prg_test_{uuid4().hex[:12]}"
         self._admin = psycopg.connect(dsn, autocommit=True)
-        parts = urlsplit(dsn)
-        host = parts.netloc.rpartition("@")[2]
-        self.dsn = parts._replace(netloc=f"{self.name}:{self.name}@{host}").geturl()
+        self.dsn = make_conninfo(dsn, user=self.name, password=self.name)
         self.execute("CREATE ROLE {role} LOGIN PASSWORD {password}")
 
     def execute(self, statement: LiteralString) -> None:

@@ -8,10 +8,10 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests import postgres
 
@@ -87,8 +87,7 @@ def _passed(run: subprocess.Popen[str]) -> str:
 
 def _home_of(server: str) -> Path:
     """Where an embedded server has its data."""
-    (socket,) = parse_qs(urlsplit(server).query)["host"]
-    return Path(socket).parents[1]
+    return Path(str(conninfo_to_dict(server)["host"])).parents[1]
 
 
 @pytest.mark.parametrize("text", [_PLAIN, _ASYNCIO, _ANYIO], ids=["plain", "pytest-asyncio", "anyio"])

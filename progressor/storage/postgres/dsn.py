@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -30,8 +31,13 @@ def with_defaults(dsn: str, *, field: str = "dsn") -> str:
 
 
 def with_database(dsn: str, name: str, **changes: str) -> str:
-    """Return the DSN as key=value, with another database, and if given another host or port."""
-    return make_conninfo("", **{**parsed(dsn), **changes, "dbname": name})
+    """Return the DSN as a URL, with another database, and if given another host or port."""
+    values = {**parsed(dsn), **changes, "dbname": name}
+    parts = {key: quote(str(value), safe="") for key, value in values.items()}
+    database, secret = parts.pop("dbname"), ":" + parts.pop("password", "")
+    user = parts.pop("user", "") + (secret if len(secret) > 1 else "")
+    more = "&".join(f"{key}={value}" for key, value in parts.items())
+    return f"postgresql://{user and user + '@'}/{database}?{more}"
 
 
 def parsed(dsn: str, *, field: str = "dsn") -> dict[str, Any]:
