@@ -135,7 +135,7 @@ class Client(
 
     def __del__(self) -> None:
         node = getattr(self, "_node", None)
-        if node is not None and node.is_connected:
+        if node is not None and node.is_left_open:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
 
     def process(self, namespace: Namespace[StateT] | str, process_id: str) -> ProcessHandle[StateT]:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar
-from weakref import WeakSet
 
 from progressor.app.app import App, app_of
 from progressor.client.asks import Timeout
@@ -66,6 +65,15 @@ class _Background(NamedTuple):
     thread: threading.Thread
     ended: threading.Event
     client: Client
+
+
+class _Here:
+    """The background of a client in one OS process, and the lock of whoever begins or ends it."""
+
+    def __init__(self) -> None:
+        # A signal handler may interrupt who holds it, and use the client in the same thread.
+        self.lock = threading.RLock()
+        self.background: _Background | None = None
 
 
 class _Asked(Generic[T]):
@@ -129,21 +137,16 @@ class SyncClient:
 
         make()  # bad arguments raise here, not at the first use
         self._make = make
-        self._inherited: list[_Background | None] = []
         self._closed = False
-        self._background: _Background | None = None
-        # A signal handler may interrupt who holds it, and use the client in the same thread.
-        self._lock = threading.RLock()
-        _CLIENTS.add(self)
+        self._by_pid: dict[int, _Here] = {}
 
-    def _begin_anew(self) -> None:
-        """Begin anew in a forked child, where no thread runs the loop or will release the lock.
-
-        The parent's client is kept and never touched: closing it here would disturb the parent.
-        """
-        self._inherited.append(self._background)
-        self._background = None
-        self._lock = threading.RLock()
+    @property
+    def _here(self) -> _Here:
+        # In a forked child no thread runs the parent's loop or will release its lock. The parent's part is
+        # kept and never touched: closing it here would disturb the parent. Python's hooks after a fork are
+        # no help, as a program in C that forks, such as uWSGI, need not call them.
+        pid = os.getpid()
+        return self._by_pid.get(pid) or self._by_pid.setdefault(pid, _Here())
 
     def run(self, ask: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Run one of Client's coroutines on the background loop, and return its result or raise its error.
@@ -151,8 +154,9 @@ class SyncClient:
         Raise StorageUnavailable if the client is closed, before or meanwhile.
         """
         # Under the lock only a signal handler's `close` can end the loop between these lines.
-        with self._lock:
-            background = self._started()
+        here = self._here
+        with here.lock:
+            background = self._started(here)
             work = ask(background.client)
             try:
                 asked = _Asked(work, background.loop)
@@ -164,18 +168,18 @@ class SyncClient:
         except asyncio.CancelledError:
             raise StorageUnavailable("the client was closed while this was under way") from None
 
-    def _started(self) -> _Background:
-        if self._background is None and not self._closed:
+    def _started(self, here: _Here) -> _Background:
+        if here.background is None and not self._closed:
             client = self._make()
             loop, ended = asyncio.new_event_loop(), threading.Event()
             thread = keep_thread("client loop", loop.run_forever, until=ended)
             made = _Background(loop, thread, ended, client)
             # A signal handler may have used the client meanwhile, or closed it.
-            if self._background is None and not self._closed:
-                self._background = made
+            if here.background is None and not self._closed:
+                here.background = made
             else:
                 _end(made)
-        background = self._background
+        background = here.background
         if background is None:
             raise StorageUnavailable("the client is closed")
         return background
@@ -193,9 +197,10 @@ class SyncClient:
 
     def close(self) -> None:
         """Close the connections, for good; requests that were accepted go on."""
-        with self._lock:
+        here = self._here
+        with here.lock:
             self._closed = True
-            background, self._background = self._background, None
+            background, here.background = here.background, None
         if background is not None:
             asyncio.run_coroutine_threadsafe(background.client.close(), background.loop).result()
             _end(background)
@@ -389,12 +394,3 @@ async def _cancel_all() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-
-
-def _begin_anew() -> None:
-    for client in _CLIENTS:
-        client._begin_anew()  # noqa: SLF001 - of this module
-
-
-_CLIENTS: WeakSet[SyncClient] = WeakSet()
-os.register_at_fork(after_in_child=_begin_anew)

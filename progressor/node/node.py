@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -100,6 +101,7 @@ class Node:
         self.feed_rung = asyncio.Event()
         """Set when the feed goes on, and then another one stands here."""
         self.is_connected = False
+        self._pid = 0
         self._closed = False
         # The event loop of the caller that connected first; all others must use it.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -213,6 +215,7 @@ class Node:
         if self.signals is not None:
             await self.signals.start()
         self.is_connected = True
+        self._pid = os.getpid()
 
     async def _check(self) -> None:
         """Check what this relies on.
@@ -244,6 +247,11 @@ class Node:
     def is_closed(self) -> bool:
         """Return whether it was stopped: nothing of it works any more."""
         return self._closed
+
+    @property
+    def is_left_open(self) -> bool:
+        """Return whether this OS process, and not its parent, has connected it and not stopped it."""
+        return self.is_connected and self._pid == os.getpid()
 
     async def stop(self) -> None:
         """Close everything, for good; what was committed stays committed."""

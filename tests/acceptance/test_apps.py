@@ -522,7 +522,7 @@ async def test_no_middleware_refuses_a_step_that_could_not_begin(
         except Exception as error:
             raise Reject("try something else") from error
 
-    monkeypatch.setattr(threads, "_threads", threads.Threads())
+    threads._threads_of.cache_clear()
     monkeypatch.setattr(threading.Thread, "start", refuse_once)
     order: list[str] = []
     async with Engine(dsn, serving(polite, order=order), **mode) as engine:

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import warnings
@@ -250,6 +251,50 @@ async def test_after_a_fork(engine: MakeEngine, sync_client: SyncClient) -> None
     await in_thread(work)
 
 
+async def test_after_a_fork_that_python_does_not_hear_of(
+    engine: MakeEngine, sync_client: SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in C that forks, such as uWSGI, need not call Python's hooks: the pid tells it."""
+    await engine(Scripted().namespace)
+
+    def work() -> None:
+        assert sync_client.start(NS, "p", Act(add=1)) == 1
+        parent = sync_client._here
+        with monkeypatch.context() as child, parent.lock:
+            child.setattr(os, "getpid", lambda: 0)
+            with ThreadPoolExecutor() as others:
+                # Another thread than the one that holds the parent's lock.
+                assert others.submit(sync_client.call, NS, "p", "act", Act(add=1)).result(60) == 2
+            assert sync_client._here.background is not parent.background
+            sync_client.close()
+        assert parent.background is not None
+        assert not parent.background.loop.is_closed()
+
+    await in_thread(work)
+
+
+def test_a_child_is_not_warned_of_what_its_parent_left_open(dsn: str) -> None:
+    """The parent's client is not the child's to close."""
+    script = f"""
+import os
+from progressor import SyncClient
+
+client = SyncClient({dsn!r})
+print(client.health().ok, flush=True)
+if os.fork():
+    print(os.wait()[1])
+    client.close()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-W", "ignore::DeprecationWarning", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert (ran.stdout, ran.stderr) == ("True\n0\n", "")
+
+
 class Silent:
     """A server that lets the first connection wait for ever, and ends every other one."""
 
@@ -306,7 +351,7 @@ def test_forked_while_another_thread_is_in_the_middle() -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with client._lock:
+        with client._here.lock:
             held.set()
             done.wait(60)
 

@@ -296,7 +296,7 @@ async def test_a_step_without_a_thread_was_not_begun(
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threads, "_threads", threads.Threads())
+    threads._threads_of.cache_clear()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         with pytest.raises(NoThread):

@@ -1,5 +1,6 @@
 """The threads of sync handlers: at once, used again, and never in the way of the exit."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -7,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from progressor.handlers.running.threads import NoThread, Threads
+from progressor.handlers.running.threads import NoThread, Threads, run_in_thread
 
 
 def test_work_begins_at_once() -> None:
@@ -96,3 +97,11 @@ def test_a_blocked_thread_does_not_keep_the_process_alive() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True
     )
     assert done.stdout == "left\n"
+
+
+async def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for an idle one of its parent, whoever forks: its pid is another one."""
+    first = await run_in_thread(threading.get_ident)
+    assert await run_in_thread(threading.get_ident) == first
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    assert await run_in_thread(threading.get_ident) != first

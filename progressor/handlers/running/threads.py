@@ -13,6 +13,7 @@ import inspect
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -103,24 +104,18 @@ def function_in_thread(
         end_child()
 
 
-_threads = Threads()
+@cache
+def _threads_of(_pid: int) -> Threads:
+    # A fork copies the idle list, but none of its threads; uWSGI forks without Python's hooks.
+    return Threads()
 
 
 async def run_in_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call a sync function in a thread, with this task's context variables; NoThread if there is none."""
     context = contextvars.copy_context()
-    future = _threads.submit(context.run, function, *args)
+    future = _threads_of(os.getpid()).submit(context.run, function, *args)
     step = running_step()
     if step is not None:
         step.thread = future
     result = await asyncio.wrap_future(future)
     return await result if inspect.isawaitable(result) else result
-
-
-def _forget_threads_of_parent() -> None:
-    global _threads  # noqa: PLW0603  # a fork copies the idle list, but none of its threads
-    _threads = Threads()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads_of_parent)
