@@ -54,3 +54,14 @@ def test_a_port_that_is_no_number(dsn: str) -> None:
     ) as caught:
         parsed(dsn)
     assert not any(part in str(caught.value) for part in ("secret", "abc", "5432x", "one", "app"))
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    ["postgresql://app:secret\udcff@one/shop", "host=one password=secret\udcff", "postgresql://%ff@one"],
+)
+def test_what_is_not_utf_8(dsn: str) -> None:
+    """Bytes of the environment become lone surrogates: no error keeps the text that has them."""
+    with pytest.raises(InvalidRequest, match="not one that PostgreSQL understands") as caught:
+        parsed(dsn)
+    assert caught.value.__suppress_context__

@@ -44,7 +44,7 @@ def parsed(dsn: str, *, field: str = "dsn") -> dict[str, Any]:
     """Return the parts of a DSN; InvalidRequest, without the DSN and its password, if it is none."""
     try:
         parts = dict(conninfo_to_dict(_DRIVER.sub(r"\1", dsn)))
-    except (psycopg.ProgrammingError, UnicodeDecodeError):
+    except (psycopg.ProgrammingError, UnicodeError):
         raise InvalidRequest(
             "the database URL is not one that PostgreSQL understands: "
             "write it like postgresql://user:password@host:5432/database",
