@@ -36,6 +36,8 @@ from progressor.config import ConnectionOptions
 from progressor.errors import (
     ProcessAlreadyExists,
     ProgressorError,
+    SchemaMismatch,
+    StorageUnavailable,
     process_not_found,
 )
 from progressor.handlers.codec import Wire
@@ -129,7 +131,7 @@ class Client(
     async def close(self) -> None:
         """Close the connections, for good; requests that were accepted go on.
 
-        Raise InvalidRequest on another event loop than the client's.
+        Raise InvalidRequest on another event loop than the client's, unless that one is closed.
         """
         await self._node.stop()
 
@@ -286,7 +288,8 @@ class Client(
             storage = await self._node.connected()
             serving = await storage.health(self._node.options.lease_age)
         except ProgressorError as error:
-            fault: Fault | None = None if self._node.is_closed else "database"
+            is_of_database = isinstance(error, StorageUnavailable | SchemaMismatch)
+            fault: Fault | None = "database" if is_of_database and not self._node.is_closed else None
             lasts = round(self._node.storage.outage.seconds, 1) or None
             return Health(False, str(error), 0, (), fault=fault, fault_seconds=lasts)
         outage = storage.outage

@@ -174,9 +174,9 @@ class Node:
         """Connect, or wait while another caller connects; return the storage once connected.
 
         A failure is raised to all callers that wait; the next call tries again. InvalidRequest on another
-        event loop than the first caller's.
+        event loop than the first caller's, or without one.
         """
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._loop is not loop or not self.is_connected:
             await self._connected_on(loop)
         return self.storage
@@ -255,9 +255,15 @@ class Node:
 
     async def stop(self) -> None:
         """Close everything, for good; what was committed stays committed."""
-        self._refuse_other_loops(asyncio.get_running_loop())
+        loop = running_loop()
+        is_lost = self._loop is not None and self._loop.is_closed()
+        if not is_lost:
+            self._refuse_other_loops(loop)
         self._closed = True
         self.is_connected = False
+        if is_lost:
+            # What ran there has ended with it, and connections end with this object.
+            return
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait((self._connecting,))
@@ -351,6 +357,18 @@ def _past_the_pooler(options: ConnectionOptions) -> str | None:
     """Return the DSN that leads past a pooler, if one is stated."""
     url = options.listen_database_url
     return None if url is None else with_defaults(url.get_secret_value(), field="listen_database_url")
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop on which this code runs; InvalidRequest without one, as under trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidRequest(
+            "clients and engines run on an event loop of asyncio, and none runs here: use asyncio.run, the "
+            "asyncio backend of anyio, or SyncClient, which needs no loop",
+            field="client",
+        ) from None
 
 
 def _take_note(connecting: asyncio.Task[None]) -> None:

@@ -188,10 +188,29 @@ async def test_a_client_belongs_to_one_loop(engine: MakeEngine, dsn: str, option
             with pytest.raises(InvalidRequest, match="event loop of its first request") as caught:
                 asyncio.run(verb(client))
             assert caught.value.field == "client"
+        health = asyncio.run(client.health())
+        # A probe asks for the database, which is well.
+        assert (health.ok, health.fault) == (False, None)
 
     await asyncio.to_thread(elsewhere)
     assert await client.call(NS, "p", "act", Act(add=1)) == 2
     await client.close()
+
+
+@pytest.mark.parametrize(
+    "verb", ["start", "call", "notify", "repair", "put", "remove", "enter", "close", "an engine"]
+)
+def test_without_a_loop_of_asyncio(verb: str) -> None:
+    """As under trio: refused, with what to do instead."""
+    others: dict[str, Verb] = {"enter": Client.__aenter__, "close": Client.close}
+    work: Coroutine[Any, Any, Any]
+    if verb == "an engine":
+        work = Engine("postgresql://", [Scripted().namespace]).__aenter__()
+    else:
+        work = (VERBS | others)[verb](Client("postgresql://"))
+    with pytest.raises(InvalidRequest, match=r"an event loop of asyncio, .* use asyncio\.run") as caught:
+        work.send(None)
+    assert caught.value.field == "client"
 
 
 async def test_a_client_that_failed_to_connect_belongs_to_no_loop(empty_dsn: str, options: Options) -> None:
@@ -239,6 +258,26 @@ asyncio.run(main())
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=True
     )
     assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
+def test_a_client_whose_loop_is_closed_can_be_closed_on_another(dsn: str) -> None:
+    """What could hold something up has ended with its loop."""
+    script = f"""
+import asyncio
+from progressor import Client, StorageUnavailable
+
+client = Client({dsn!r})
+print(asyncio.run(client.health()).ok)
+asyncio.run(client.close())
+try:
+    asyncio.run(client.get("shop", "p"))
+except StorageUnavailable as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=True
+    )
+    assert (ran.stdout, ran.stderr) == ("True\nthe client is closed\n", "")
 
 
 async def test_a_handler_may_ask_through_a_client_that_nobody_entered(

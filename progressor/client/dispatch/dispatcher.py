@@ -47,7 +47,7 @@ from progressor.inputs import (
     nearest_names,
 )
 from progressor.model import ProcessStatus, Snapshot, TaskType
-from progressor.node.node import Node
+from progressor.node.node import Node, running_loop
 from progressor.storage import (
     AnswerRow,
     Continue,
@@ -172,7 +172,7 @@ class Dispatcher:
         self, request: Request, seconds: float, read: Read | None, sent: TracedRequest | None = None
     ) -> Any:
         patience = min(seconds, self._patience)
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         ref: TaskRef | None = None
         answer: TaskOutcome | None = None
         with waiting_for(self._node.place, request.namespace, request.process_id) as wait:
@@ -213,7 +213,7 @@ class Dispatcher:
     async def _accept(self, request: Request, timeout: Timeout) -> Accepted:
         patience = min(self.seconds(timeout), self._patience)
         try:
-            with Deadline(self._deadlines(patience, asyncio.get_running_loop())):
+            with Deadline(self._deadlines(patience, running_loop())):
                 return await self._accepting.accept(await self.sealed(request))
         except TaskNotFound:
             await self.found(request.namespace, request.process_id)
