@@ -175,6 +175,9 @@ class Requesting:
     ) -> Any:
         """Run a call on a process, after those accepted before it, and return the handler's answer.
 
+        It takes a decorated function, a process id and the arguments; or namespace, process id, name and
+        arguments.
+
         If it has not begun `expires` after its acceptance, it is refused. Raise Expired for that,
         ProcessNotFound, ProcessBroken if the process is broken or breaks before the call runs, Rejected,
         HandlerFailed, ReplyTimeout after `timeout` (the call still runs), CallCycle if a handler would wait

@@ -1,5 +1,7 @@
 """The console: pages that show what runs and why it broke, and forms that mend it.
 
+Needs the extra `web`.
+
 Rule: it is a caller like any other. Who may do what is the API's model of rights, checked at every page and
 every form, and a page shows nothing of another origin.
 """
