@@ -18,7 +18,7 @@ from progressor.supervision import Background
 _MOST = 10_000
 # Seconds between two looks at a process: short after a change, then longer.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-# Looks may take this part of the time, unless they wait for PostgreSQL: after an outage nobody waits longer.
+# Looks may take this part of the time; one that waits for PostgreSQL takes more, and no pause is that long.
 _SHARE = 0.3
 
 

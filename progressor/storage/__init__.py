@@ -71,12 +71,12 @@ if TYPE_CHECKING:
     )
     from progressor.storage.postgres.pipeline import Hints as Hints
     from progressor.storage.postgres.pool import SessionPool as SessionPool
+    from progressor.storage.postgres.sequences import refuse_other_server as refuse_other_server
     from progressor.storage.postgres.server_identity import (
         longest_outage as longest_outage,
         place_of as place_of,
         said_by as said_by,
     )
-    from progressor.storage.postgres.sequences import refuse_other_server as refuse_other_server
     from progressor.storage.postgres.session_setup import refuse_lent_sessions as refuse_lent_sessions
     from progressor.storage.postgres.sqlstates import BatchRefused as BatchRefused, Unreadable as Unreadable
     from progressor.storage.postgres.transactions import Doubtful as Doubtful
