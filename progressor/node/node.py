@@ -20,6 +20,7 @@ from progressor.config import ConnectionOptions
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.handlers.running.waits import calling_step
 from progressor.node.courier import Courier
+from progressor.node.lookout import Lookout
 from progressor.node.replies import Replies
 from progressor.node.wakes import Wakes
 from progressor.node.watcher import Watcher
@@ -98,8 +99,7 @@ class Node:
         self.browsing = Browsing(self._connections, patience=options.patience, outage=self.storage.outage)
         self.courier = Courier(self.outbox, self._work_waits, self.wakes_behind)
         self.watcher = self._made_watcher()
-        self.feed_rung = asyncio.Event()
-        """Set when the feed goes on, and then another one stands here."""
+        self.lookout = Lookout(self.storage)
         self.is_connected = False
         self._pid = 0
         self._closed = False
@@ -274,6 +274,7 @@ class Node:
         await self.courier.stop()
         await self._wakes.stop()
         await self.watcher.stop()
+        await self.lookout.stop()
         await self.replies.stop()
         if self.signals is not None:
             await self.signals.stop()
@@ -339,13 +340,12 @@ class Node:
             self.signals.fed()
 
     def follow_feed(self) -> None:
-        """Have `feed_rung` set by hints from now on."""
+        """Have readers of the feed woken by hints from now on."""
         if self.signals is not None:
             self.signals.follow_feed()
 
     def _feed_rings(self) -> None:
-        rung, self.feed_rung = self.feed_rung, asyncio.Event()
-        rung.set()
+        self.lookout.ring()
         self.watcher.ring()
 
     def _announce(self, node_id: int, namespace: str, task_id: int) -> None:

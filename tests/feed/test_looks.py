@@ -14,11 +14,12 @@ from progressor.client.feed.looks import Looks
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_cancellation_beside_a_hint(turns: int) -> None:
     """It is not swallowed: a reader that went on would never end."""
-    node: Any = SimpleNamespace(feed_rung=asyncio.Event(), follow_feed=lambda: None)
-    pausing = asyncio.create_task(Looks(node).pause(60))
+    rung = asyncio.Event()
+    node: Any = SimpleNamespace(lookout=SimpleNamespace(rung=rung), follow_feed=lambda: None)
+    pausing = asyncio.create_task(Looks(node).pause(None))
     for _ in range(3):
         await asyncio.sleep(0)
-    node.feed_rung.set()
+    rung.set()
     for _ in range(turns):
         await asyncio.sleep(0)
     was_under_way = pausing.cancel()

@@ -96,9 +96,9 @@ async def test_a_reader_that_has_nothing_to_do_rests(
     pauses: list[float] = []
     pause = Looks.pause
 
-    async def noting(self: Looks, at_most: float) -> None:
+    async def noting(self: Looks, end: int | None, at_most: float) -> None:
         pauses.append(at_most)
-        await pause(self, at_most)
+        await pause(self, end, at_most)
 
     monkeypatch.setattr(Looks, "pause", noting)
     async with client.subscription("ledger") as first, client.subscription("ledger") as second:

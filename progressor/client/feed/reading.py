@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from progressor.client.dispatch.dispatcher import Dispatcher
 from progressor.client.feed.events import EventReader
-from progressor.client.feed.looks import LONGEST_PAUSE, Looks
+from progressor.client.feed.looks import Looks
 from progressor.client.feed.positions import Start, place_at, position_of
 from progressor.client.results import FeedEvent
 from progressor.errors import FeedTruncated
@@ -18,14 +18,12 @@ from progressor.storage import MOST_FEED_ENTRIES, ROOM, FeedEntry, FeedFilter, F
 class FeedReading:
     """A reading of what is `wanted` of the feed, from a place on."""
 
-    def __init__(
-        self, node: Node, events: EventReader, wanted: FeedFilter, place: FeedPlace, *, longest_pause: float
-    ) -> None:
+    def __init__(self, node: Node, events: EventReader, wanted: FeedFilter, place: FeedPlace) -> None:
         self._node = node
         self._events = events
         self._wanted = wanted
         self._place = place
-        self._looks = Looks(node, longest=longest_pause)
+        self._looks = Looks(node)
         self.has_more = True
         """False if the last look has read all that there was."""
 
@@ -53,7 +51,7 @@ class FeedReading:
     async def pause(self) -> None:
         """Wait for a hint, or for a while; do nothing if there is more already."""
         if not self.has_more:
-            await self._looks.pause()
+            await self._looks.pause(self._place.position)
 
     async def told(self, entry: FeedEntry) -> FeedEvent:
         """Return an entry as its reader gets it; Undecryptable if its payload does not decrypt."""
@@ -67,16 +65,14 @@ class FeedReadings:
         self._node = node
         self._dispatcher = dispatcher
 
-    async def begin(
-        self, wanted: FeedFilter, after: Start, *, longest_pause: float = LONGEST_PAUSE
-    ) -> FeedReading:
+    async def begin(self, wanted: FeedFilter, after: Start) -> FeedReading:
         """Return a reading of what comes `after`, which `check_start` has checked.
 
-        `longest_pause` is in seconds, between two looks without a hint. FeedTruncated if what comes is not
-        all there; InvalidRequest or NamespaceNotFound if nothing can ever come from the wanted namespaces.
+        FeedTruncated if what comes is not all there; InvalidRequest or NamespaceNotFound if nothing can
+        ever come from the wanted namespaces.
         """
         storage = await self._node.connected()
         events = EventReader(self._dispatcher)
         await events.check_feeds(wanted.namespaces, await storage.fed_namespaces())
         place = await place_at(storage, after)
-        return FeedReading(self._node, events, wanted, place, longest_pause=longest_pause)
+        return FeedReading(self._node, events, wanted, place)

@@ -51,6 +51,11 @@ class OpenSlice:
         return self._delivered == self._committed and not self.is_stuck
 
     @property
+    def is_flowing(self) -> bool:
+        """True if it can be read: it was not found lost by a commit, nor is it held up by what fails."""
+        return not (self.is_lost or self.is_stuck)
+
+    @property
     def is_at_the_beginning(self) -> bool:
         """True before anything of all that is stored is read."""
         return self.place.walk == 0
@@ -103,6 +108,12 @@ class OpenSlice:
             self.stored, self.attempts = to.place, 0
             if to.serial is not None:
                 self._committed = to.serial
+
+
+def end_of(slices: Sequence[OpenSlice]) -> int | None:
+    """Return the position up to which all of these are read; None if one may flow again at any moment."""
+    is_read = all(each.is_flowing for each in slices)
+    return min((each.place.position for each in slices), default=None) if is_read else None
 
 
 class Checkpoint(NamedTuple):

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self, overload
 from progressor.client.feed.events import EventReader
 from progressor.client.feed.looks import Looks
 from progressor.client.feed.positions import Start, place_at, position_of
-from progressor.client.feed.slices import OpenSlice, Taken
+from progressor.client.feed.slices import OpenSlice, Taken, end_of
 from progressor.client.results import FeedEvent
 from progressor.errors import (
     FeedTruncated,
@@ -251,7 +251,7 @@ class Subscription:
                     yield open_.begin()
                 if reached is None or open_.is_behind(reached):
                     reached = await self._read(open_, most)
-                while not (open_.is_lost or open_.is_stuck) and self._is_due(open_, most, within):
+                while open_.is_flowing and self._is_due(open_, most, within):
                     looks.came()
                     came = monotonic()
                     yield open_.deliver(most)
@@ -260,12 +260,12 @@ class Subscription:
                 yield None
             if not any(each.has_more for each in self._flowing):
                 rests = [self._rest_of(each, within) for each in self._flowing if each.entries]
-                await looks.pause(max(0.001, min(rests, default=1.0)))
+                await looks.pause(end_of(self.open_slices), max(0.001, min(rests, default=1.0)))
 
     @property
     def _flowing(self) -> list[OpenSlice]:
-        """The slices that can be read: neither found lost by a commit, nor held up by what fails."""
-        return [each for each in self._slices.values() if not (each.is_lost or each.is_stuck)]
+        """The slices that can be read."""
+        return [each for each in self._slices.values() if each.is_flowing]
 
     async def _read(self, open_: OpenSlice, most: int) -> int | None:
         """Read on in a slice, unless enough waits; return the end of the feed if that is reached."""

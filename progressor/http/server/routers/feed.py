@@ -47,8 +47,6 @@ from progressor.storage import MOST_FEED_ENTRIES, FeedEntry
 
 routes = Routes()
 
-# Seconds between two looks without a hint: a server may have many readers, each of which looks for itself.
-_LONGEST_PAUSE = 1.0
 # Seconds in which a page is looked for among what is there by now; the next page goes on behind that.
 _SEARCH = 1.0
 
@@ -119,7 +117,7 @@ async def feed(
     if is_stream and not is_head:
         request.move_to(request.server.watch_places)
     wanted = wanted._replace(namespaces=patterns)
-    reading = await request.server.client.readings.begin(wanted, start, longest_pause=_LONGEST_PAUSE)
+    reading = await request.server.client.readings.begin(wanted, start)
     if not is_stream:
         return await _page(request, reading, limit)
     return head_of_stream() if is_head else FeedStream(request, reading, shown)
