@@ -7,10 +7,11 @@ wakes no more workers than there is work.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Sequence, Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from datetime import timedelta
 
 from progressor import metrics
@@ -20,7 +21,7 @@ from progressor.loggers import Logger
 from progressor.monitoring import NamespaceStatus, Waiting
 from progressor.node.node import Node
 from progressor.services.service import PeriodicService
-from progressor.storage import Kind, Storage
+from progressor.storage import Backlog, Kind, Storage
 
 log = Logger("progressor.scanner")
 
@@ -77,11 +78,12 @@ class Scanner(PeriodicService):
         names = self._namespaces
         if names is None:
             names = await self._storage.namespace_names()
+        idle = await self._idle(names)
         soonest: timedelta | None = None
         failure: InvalidRequest | None = None
         for name in names:
             try:
-                due_in = await self._scan(name, workers.get(name, 0))
+                due_in = await self._scan(name, workers.get(name, 0), idle.get(name))
             except InvalidRequest as error:
                 # Rows of this namespace cannot be read: look at the others first, then raise.
                 failure = failure or error
@@ -102,8 +104,23 @@ class Scanner(PeriodicService):
             return None
         return soonest + timedelta(seconds=random.uniform(0, _SPREAD))  # noqa: S311 - jitter
 
-    async def _scan(self, namespace: str, workers: int) -> timedelta | None:
-        backlog = await self._storage.backlog(namespace, most=_MOST)
+    async def _idle(self, names: Sequence[str]) -> Mapping[str, Backlog]:
+        """Return the backlogs of those where nothing is due, in one look at all."""
+        if len(names) <= 1:
+            # The look at the one is enough.
+            return {}
+        try:
+            return (await self._storage.next_timers(names)).idle
+        except InvalidRequest:
+            # Rows of one of them cannot be read: the look at each tells which.
+            return {}
+
+    async def _scan(self, namespace: str, workers: int, backlog: Backlog | None) -> timedelta | None:
+        if backlog is None:
+            backlog = await self._storage.backlog(namespace, most=_MOST)
+        else:
+            # Nothing else here lets others run, and there may be thousands.
+            await asyncio.sleep(0)
         waiting: dict[Kind, Waiting] = {"calls": backlog.calls, "timers": backlog.timers}
         is_idle = not any(each.tasks for each in waiting.values())
         is_quiet = is_idle and backlog.next_due is None and not backlog.paused

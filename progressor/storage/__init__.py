@@ -11,7 +11,7 @@ from progressor.exports import exports
 if TYPE_CHECKING:
     from progressor.storage.admin.archiving import Batch as Batch
     from progressor.storage.admin.bulks import NewBulk as NewBulk, RunningBulks as RunningBulks
-    from progressor.storage.admin.monitoring import LiveWorker as LiveWorker
+    from progressor.storage.admin.monitoring import Backlog as Backlog, LiveWorker as LiveWorker
     from progressor.storage.admin.namespaces import (
         MOST_FAILED as MOST_FAILED,
         Left as Left,
@@ -134,7 +134,7 @@ else:
         {
             "admin.archiving": "Batch",
             "admin.bulks": "NewBulk RunningBulks",
-            "admin.monitoring": "LiveWorker",
+            "admin.monitoring": "Backlog LiveWorker",
             "admin.namespaces": "Left MOST_FAILED TaskHold",
             "admin.retention": "Swept",
             "admin.reencoding": "Found ValueLook Renewal RowKey ValueTable",

@@ -11,6 +11,7 @@ from psycopg import sql
 from progressor.errors import InvalidRequest, StorageUnavailable
 from progressor.loggers import message_of
 from progressor.services.scanner import Scanner
+from progressor.storage import Backlog
 from progressor.storage.operations import Storage
 from progressor.storage.statements import STATEMENTS
 from tests.engine.clock import PAST, start_at
@@ -96,6 +97,36 @@ async def test_what_cannot_be_read_hides_no_other_namespace(storage: Storage, ta
     with pytest.raises(InvalidRequest):
         await scanner.run_once()
     assert scanner.woken == [(WORKER, "shop.later", "calls")]
+
+
+async def test_idle_namespaces_are_one_look(
+    storage: Storage, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is due none is looked at alone; what was published of a backlog there is 0 then."""
+    names = [NS, "shop.timed", "shop.quiet"]
+    for worker_id, name in enumerate(names):
+        tables.set_namespace(name)
+        set_slots(tables, worker_id, 10, name)
+    await start_at(storage, None, "p1", set_timer(timedelta(minutes=5)), namespace="shop.timed")
+    alone: list[str] = []
+    backlog = storage.backlog
+
+    async def noted(namespace: str, *, most: int) -> Backlog:
+        alone.append(namespace)
+        return await backlog(namespace, most=most)
+
+    monkeypatch.setattr(storage, "backlog", noted)
+    scanner = Scanned(storage, namespaces=names)
+    await wait(storage, init(worker_id=None))
+    soonest = await scanner.run_once()
+    assert (alone, gauge("backlog", "calls"), len(scanner.woken)) == ([NS], 1, 1)
+    assert timedelta(minutes=4) < soonest < timedelta(minutes=5, seconds=1)
+    await storage.remove(NS, "p1")
+    await scanner.run_once()
+    assert (alone, gauge("backlog", "calls"), len(scanner.woken)) == ([NS], 0, 1)
+    await Scanned(storage).run_once()
+    assert alone == [NS, NS]
+    await scanner.stop()
 
 
 async def test_one_call_wakes_one_worker(scanner: Scanned, storage: Storage, tables: Tables) -> None:

@@ -116,12 +116,13 @@ async def test_it_tells_what_the_backlog_tells(
         assert (known.calls.tasks, known.timers.tasks) == (0, int(is_due))
         assert (known.paused, known.rests, known.next_room) == (False, None, None)
         assert is_due or known.next_due == (None if first is None else first - NOW)
+        assert told._replace(now=NOW).idle.get(NS) == (None if is_due else known)
 
 
 async def test_it_tells_of_messages_and_of_what_is_unknown(storage: Storage, tables: Tables) -> None:
     """A namespace that nobody has registered is not told of, nor are messages if none is."""
     told = await storage.next_timers(["b", "a"])
-    assert (told.due, told.others, told.has_messages) == ({}, ["b", "a"], True)
+    assert (told.due, told.others, told.has_messages, told.idle) == ({}, ["b", "a"], True, {})
     tables.set_namespace()
     await start(storage, "a")
     assert not (await storage.next_timers([NS])).has_messages

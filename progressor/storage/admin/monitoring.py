@@ -78,6 +78,17 @@ class NextTimers(NamedTuple):
     due: Mapping[str, datetime | None]
     others: Sequence[str]
     has_messages: bool
+    now: datetime | None
+
+    @property
+    def idle(self) -> dict[str, Backlog]:
+        """The backlogs of the namespaces where nothing is due."""
+        nothing, now = Waiting(0, timedelta()), self.now
+        return {
+            name: Backlog(nothing, nothing, None if due is None else due - now)
+            for name, due in self.due.items()
+            if now is not None and (due is None or due > now)
+        }
 
 
 class Overview(Transactions):
@@ -173,12 +184,13 @@ class Overview(Transactions):
 
     async def next_timers(self, namespaces: Sequence[str]) -> NextTimers:
         """Return when the first timer of each of these namespaces is due, in one look at all."""
-        rows = await self._rows("next_timers", namespace=texts(namespaces))
+        rows = await self._rows("next_timers", namespace=texts(namespaces), now=None)
         found = {row["name"]: row["due"] for row in rows if not row["has_more"]}
         # In the order of the namespaces: that in which a world begins what is due at one time.
         due = {name: found[name] for name in namespaces if name in found}
         others = [name for name in namespaces if name not in found]
-        return NextTimers(due, others, not rows or rows[0]["has_messages"])
+        now = rows[0]["now"] if rows else None
+        return NextTimers(due, others, not rows or rows[0]["has_messages"], now)
 
     async def note_samples(self, found: Sequence[NamespaceStatus]) -> None:
         """Note the load of these namespaces, of each that nobody has noted for this minute."""
