@@ -63,6 +63,7 @@ async def test_a_stop_lets_answers_come(dsn: str) -> None:
         await http.post(one.url + ORDER, json={"item": "tea"})
         waiting = asyncio.ensure_future(http.post(f"{one.url}{ORDER}/calls/wait"))
         await gate.entered()
+        await eventually(lambda: one.busy == 1, "it waits for the answer")
         assert (await http.get(f"{one.url}/health/ready")).status_code == 200
         stopping = asyncio.ensure_future(one.__aexit__(None, None, None))
         await eventually(lambda: one.is_stopping, "it stops")
